@@ -132,21 +132,18 @@ static bool add_arena(void)
 	return true;
 }
 
-static void take_own_lock(struct description *d)
+void word_wait(_Atomic uint32_t *lock)
 {
-	uint32_t found = 0;
-	if (atomic_compare_exchange_strong(&d->own_lock, &found, 1))
-		return;
 	int saved = errno;
-	while (atomic_exchange(&d->own_lock, 2) != 0)
-		RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAIT_PRIVATE, 2L, NULL);
+	while (atomic_exchange(lock, 2) != 0)
+		RAW(SYS_futex, lock, (long)FUTEX_WAIT_PRIVATE, 2L, NULL);
 	/* A read at the end of a file leaves it as it was: programs look there. */
 	errno = saved;
 }
 
-void description_wake(struct description *d)
+void word_wake(_Atomic uint32_t *lock)
 {
-	RAW(SYS_futex, &d->own_lock, (long)FUTEX_WAKE_PRIVATE, 1L);
+	RAW(SYS_futex, lock, (long)FUTEX_WAKE_PRIVATE, 1L);
 }
 
 void description_share(struct description *d)
@@ -155,7 +152,7 @@ void description_share(struct description *d)
 	 * is nobody's any more. */
 	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
 		return;
-	take_own_lock(d);
+	word_lock(&d->own_lock);
 	if (!atomic_load(&d->is_shared)) {
 		pthread_mutexattr_t kind;
 		pthread_mutexattr_init(&kind);
@@ -165,7 +162,7 @@ void description_share(struct description *d)
 		pthread_mutexattr_destroy(&kind);
 		atomic_store(&d->is_shared, true);
 	}
-	description_give_own_lock(d);
+	word_unlock(&d->own_lock);
 }
 
 struct description *description_new(int flags, int64_t position, const plfs_packed *packed)
@@ -332,10 +329,10 @@ void description_wait(struct description *d, bool has_own_lock)
 {
 	if (has_own_lock || !atomic_load_explicit(&d->is_shared, memory_order_acquire)) {
 		if (!has_own_lock)
-			take_own_lock(d);
+			word_lock(&d->own_lock);
 		if (!atomic_load_explicit(&d->is_shared, memory_order_acquire))
 			return;
-		description_give_own_lock(d);
+		word_unlock(&d->own_lock);
 	}
 	/* What the one before did not finish is a position that has not moved. */
 	if (pthread_mutex_lock(&d->lock) == EOWNERDEAD)

@@ -11,6 +11,8 @@
 #ifndef PLFS_PRELOAD_DESCRIPTION_H
 #define PLFS_PRELOAD_DESCRIPTION_H
 
+#include "word_lock.h"
+
 #include <plfs_door.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,10 +30,9 @@
 
 struct description {
 	/* Held while a read or a write moves the position. As long as no other process knows of the
-	 * description that is `own_lock` (0: free, 1: taken, 2: taken and waited for), which costs
-	 * two atomic operations: whoever dies with it takes along all who could wait. From then on
-	 * it is `lock`, which is robust: the kernel gives it back if its owner dies. Who sets
-	 * `is_shared` holds `own_lock`. */
+	 * description that is `own_lock` (word_lock.h): whoever dies with it takes along all who
+	 * could wait. From then on it is `lock`, which is robust: the kernel gives it back if its
+	 * owner dies. Who sets `is_shared` holds `own_lock`. */
 	_Atomic uint32_t own_lock;
 	_Atomic bool is_shared;
 	pthread_mutex_t lock;
@@ -68,19 +69,11 @@ bool description_tag(struct description *d, int fd);
  */
 void description_wait(struct description *d, bool has_own_lock);
 void description_unlock_shared(struct description *d);
-void description_wake(struct description *d);
-
-static inline void description_give_own_lock(struct description *d)
-{
-	if (atomic_exchange(&d->own_lock, 0) == 2)
-		description_wake(d);
-}
 
 static inline void description_lock(struct description *d)
 {
-	uint32_t found = 0;
 	bool has_own_lock = !atomic_load_explicit(&d->is_shared, memory_order_acquire) &&
-			    atomic_compare_exchange_strong(&d->own_lock, &found, 1);
+			    word_try_lock(&d->own_lock);
 	if (!has_own_lock || atomic_load_explicit(&d->is_shared, memory_order_acquire))
 		description_wait(d, has_own_lock);
 }
@@ -90,7 +83,7 @@ static inline void description_unlock(struct description *d)
 	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
 		description_unlock_shared(d);
 	else
-		description_give_own_lock(d);
+		word_unlock(&d->own_lock);
 }
 
 /* Is fd an arena's? */

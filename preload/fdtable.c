@@ -321,10 +321,8 @@ static void share_position(struct description *d, int fd, bool is_plain)
 void fd_give_position(int fd, struct ofd *o)
 {
 	fd_hold_numbers();
-	int64_t at = atomic_load(&o->shared->position);
-	if (at != POSITION_IN_KERNEL && fd_is_at(fd, o) &&
-		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) == at)
-		atomic_store(&o->shared->position, POSITION_IN_KERNEL);
+	if (fd_is_at(fd, o))
+		share_position(o->shared, fd, true);
 	fd_release_numbers();
 }
 

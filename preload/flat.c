@@ -39,10 +39,11 @@ bool flat_may_be(void)
 int sync_directory(int fd)
 {
 	struct stat st;
-	if ((!flat_may_be() && !packs_are_known()) || REAL(fstat)(fd, &st) < 0 ||
-		!S_ISDIR(st.st_mode) || (!packs_are_known() && path_is_flat(fd, ".") <= 0))
+	bool may_be_packed = packs_are_known();
+	if ((!flat_may_be() && !may_be_packed) || REAL(fstat)(fd, &st) < 0 ||
+		!S_ISDIR(st.st_mode) || (!may_be_packed && path_is_flat(fd, ".") <= 0))
 		return 0;
-	return (int)to_errno(PLFS(plfs_door_flat_sync(fd)));
+	return (int)to_errno(PLFS(plfs_door_sync_directory(fd)));
 }
 
 void flat_start(void)

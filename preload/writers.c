@@ -11,13 +11,11 @@
  * at the number still. Writers are never given back, only reused. */
 #include "door.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
 
 struct writer {
-	/* 0: free, 1: taken, 2: taken and waited for. */
 	_Atomic uint32_t lock;
 	plfs_in_place at;
 	int flags;
@@ -37,26 +35,6 @@ static struct writer *free_list;
 
 /* What is got from the system at once. */
 #define POOL_BYTES 16384
-
-static bool try_lock(struct writer *w)
-{
-	uint32_t found = 0;
-	return atomic_compare_exchange_strong(&w->lock, &found, 1);
-}
-
-static void lock(struct writer *w)
-{
-	if (try_lock(w))
-		return;
-	while (atomic_exchange(&w->lock, 2) != 0)
-		RAW(SYS_futex, &w->lock, (long)FUTEX_WAIT_PRIVATE, 2L, NULL);
-}
-
-static void unlock(struct writer *w)
-{
-	if (atomic_exchange(&w->lock, 0) == 2)
-		RAW(SYS_futex, &w->lock, (long)FUTEX_WAKE_PRIVATE, 1L);
-}
 
 static struct ofd *entry_of(struct writer *w)
 {
@@ -128,13 +106,13 @@ static int begin(int fd, int flags)
 	w->flags = flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC);
 	w->position = 0;
 	door_begin_table();
-	lock(w);
+	word_lock(&w->lock);
 	/* Here before it is in the node's table. Who makes a handle on the file enters that there,
 	 * and then looks here: one sees the other. */
 	atomic_fetch_add(&count, 1);
 	fd_install_marked(fd, entry_of(w));
 	bool is_writer = door_is_local(fd, st.st_dev) && plfs_door_enter(&w->at) == 1;
-	unlock(w);
+	word_unlock(&w->lock);
 	if (!is_writer || kernel_is_writer() || atomic_load(&ending)) {
 		struct ofd *o = ofd_get(fd);
 		if (o) {
@@ -170,11 +148,11 @@ static bool goes_on(const struct writer *w)
 static struct writer *lock_at(int fd, struct ofd *entry)
 {
 	struct writer *w = writer_of(entry);
-	if (!try_lock(w))
+	if (!word_try_lock(&w->lock))
 		return NULL;
 	if (atomic_load(&fd_table[fd]) == entry)
 		return w;
-	unlock(w);
+	word_unlock(&w->lock);
 	return NULL;
 }
 
@@ -218,7 +196,7 @@ bool writer_write(int fd, const void *buf, size_t n, const off_t *offset, ssize_
 	struct writer *w = lock_at(fd, entry);
 	bool is_done = w && goes_on(w) && write_piece(w, fd, buf, n, offset, done);
 	if (w)
-		unlock(w);
+		word_unlock(&w->lock);
 	signals_resume_io();
 	return is_done;
 }
@@ -238,7 +216,7 @@ bool writer_seek(int fd, off_t offset, int whence, off_t *at)
 		*at = w->position;
 	}
 	if (w)
-		unlock(w);
+		word_unlock(&w->lock);
 	signals_resume_io();
 	return is_done;
 }
@@ -255,7 +233,7 @@ bool writer_close(int fd)
 	if (is_gone)
 		plfs_door_leave(&w->at);
 	if (w)
-		unlock(w);
+		word_unlock(&w->lock);
 	if (is_gone)
 		give(w);
 	signals_resume_io();
@@ -273,7 +251,7 @@ bool writer_describe(int fd, struct ofd *entry)
 	struct writer *w = writer_of(entry);
 	struct ofd *o = NULL;
 	plfs_file *file = NULL;
-	lock(w);
+	word_lock(&w->lock);
 	bool is_there = atomic_load(&fd_table[fd]) == entry, is_done = !is_there;
 	if (is_there && PLFS(plfs_door_write_in_place(fd, w->flags, &w->at, &file)) == 0) {
 		/* Entry and piece are the handle's. */
@@ -285,7 +263,7 @@ bool writer_describe(int fd, struct ofd *entry)
 		else if (!(is_done = fd_replace(fd, entry, o)))
 			ofd_put(o);
 	}
-	unlock(w);
+	word_unlock(&w->lock);
 	if (is_there && is_done)
 		give(w);
 	errno = saved;
@@ -295,10 +273,10 @@ bool writer_describe(int fd, struct ofd *entry)
 void writer_forget(struct ofd *entry)
 {
 	struct writer *w = writer_of(entry);
-	lock(w);
+	word_lock(&w->lock);
 	plfs_door_leave(&w->at);
 	w->at.flag = NULL;
-	unlock(w);
+	word_unlock(&w->lock);
 	give(w);
 }
 

@@ -710,7 +710,7 @@ int plfs_door_flat_rmdir(int dirfd, const char *path);
  * fsync(2) of what the kernel does not know of a directory: those in which the names of a flat one
  * lie, and what this process has said to the pack.
  */
-int plfs_door_flat_sync(int fd);
+int plfs_door_sync_directory(int fd);
 
 /**
  * readlinkat(2) in a flat directory, or PLFS_NOT_FLAT.

@@ -488,7 +488,7 @@ pub unsafe extern "C" fn plfs_door_flat_rmdir(dirfd: c_int, path: *const c_char)
 /// fsync(2) of what the kernel does not know of a directory: those in which the names of a flat one
 /// lie, and what this process has said to the pack.
 #[unsafe(no_mangle)]
-pub extern "C" fn plfs_door_flat_sync(fd: c_int) -> c_int {
+pub extern "C" fn plfs_door_sync_directory(fd: c_int) -> c_int {
     call(|| {
         let dir = named(link_of(fd)?)?;
         if !plfs()?.sync_flat(&dir)?

@@ -46,8 +46,6 @@ impl Pack {
         let state = &mut *lock(&self.state);
         let Some(writer) = &state.writer else { return Ok(()) };
         writer.check()?;
-        self.commit_locked(state, Durability::Visible)?;
-        self.writer(state)?.set.carry()?;
         self.leave_locked(state)
     }
 
