@@ -190,7 +190,8 @@ if needs stress stress-ng; then
     if [ -n "$list" ] && [ -z "$hung" ]; then result "stress-ng: $(($(wc -w <<< "$list") - without)) file system stressors one by one, $without cannot run here" ok
     else result stress-ng fail "${hung:-none ran}"; fi
     # Who waits for whom shows only with all of them in one directory.
-    limit $((STRESS_ALL_S + 60)) stress-ng --class filesystem --all 1 --exclude "$left_out" --timeout ${STRESS_ALL_S}s --temp-path "$mount" > "$work/stress.log" 2>&1
+    # When it is told to end, each removes what it made: a minute, where four suites run side by side.
+    limit $((STRESS_ALL_S + 240)) stress-ng --class filesystem --all 1 --exclude "$left_out" --timeout ${STRESS_ALL_S}s --temp-path "$mount" > "$work/stress.log" 2>&1
     status=$?
     stuck=$(ps -eo stat=,args= | awk '/^D/ && /stress-ng/')
     if [ $status != 124 ] && [ $status != 137 ] && [ -z "$stuck" ] && limit 20 ls "$mount" > /dev/null; then result "stress-ng: class filesystem, all at once for $STRESS_ALL_S s" ok

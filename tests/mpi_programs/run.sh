@@ -107,11 +107,14 @@ if is_wanted differential; then
     for mpi in $mpis; do
         have $mpi || { result "differential $mpi" skip "no ${cc[$mpi]}"; continue; }
         out=$(compile $mpi differential.c) || { result "differential $mpi" fail "$out"; continue; }
-        missed=
-        for bug in data read size position; do
-            DIFFERENTIAL_BUG=$bug run_differential $mpi 1 1 2 60 direct && missed+=" $bug"
-        done
-        [ -z "$missed" ] && result "differential $mpi sees planted bugs" ok || result "differential $mpi sees planted bugs" fail "not$missed"
+        # What it sees does not depend on the MPI.
+        if [ $mpi = mpich ] || only_full; then
+            missed=
+            for bug in data read size position; do
+                DIFFERENTIAL_BUG=$bug run_differential $mpi 1 1 2 60 direct && missed+=" $bug"
+            done
+            [ -z "$missed" ] && result "differential $mpi sees planted bugs" ok || result "differential $mpi sees planted bugs" fail "not$missed"
+        fi
         differential $mpi 2 3 50 direct
         differential $mpi 1 20 60
         differential $mpi 2 5 60
@@ -143,7 +146,7 @@ for mpi in $mpis; do
         readers="1 3" writers=4
         only_full && readers="1 2 3 4 8" writers=8
         # The more ranks of an MPICH than processors, the longer each collective call.
-        only_full || [ $mpi = openmpi ] || [ $pattern = strided ] || continue
+        only_full || [ $pattern = strided ] || [ "$mpi $pattern" = "openmpi matrices" ] || continue
         for how in "" collective; do
             twice "checkpoint $pattern ${how:-independent} $mpi" $mpi "p=\$BIN/checkpoint.$mpi; f=\$PWD/f; ranks $writers \$p $pattern \$f write $how && for n in $readers; do ranks \$n \$p $pattern \$f read $how || exit; done &&
                 if [ -z '$how' ]; then ranks 3 \$p $pattern \$f rewrite && ranks 2 \$p $pattern \$f read; fi"

@@ -96,7 +96,7 @@ pub(crate) fn usage(container: &Container) -> Result<Usage> {
 pub(crate) fn compact(
     container: &Arc<Container>,
     config: &Config,
-    progress: impl FnMut(u64) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Compacted> {
     compact_to(container, config, None, progress)
 }
@@ -104,7 +104,7 @@ pub(crate) fn compact(
 /// [`compact`] by a process that has the file open and keeps it so: on storage that machines share
 /// nobody sees that. It takes the container away when it closes the file, if that has no name then.
 pub(crate) fn compact_in_use(container: &Arc<Container>, config: &Config) -> Result<Compacted> {
-    copy(container, config, None, |_| ControlFlow::Continue(()))
+    copy(container, config, None, &mut |_| ControlFlow::Continue(()))
 }
 
 /// [`compact`] with its logs on these backends, whatever those of the file are.
@@ -112,7 +112,7 @@ pub(crate) fn compact_to(
     container: &Arc<Container>,
     config: &Config,
     backends: Option<&[u16]>,
-    progress: impl FnMut(u64) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Compacted> {
     let done = copy(container, config, backends, progress);
     // Whoever removed the last name meanwhile has left the container to us, who held it.
@@ -124,7 +124,7 @@ fn copy(
     container: &Arc<Container>,
     config: &Config,
     backends: Option<&[u16]>,
-    mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<Compacted> {
     if container.superblock.has_base {
         let why = "it was a plain file before, and nobody can tell whether a program still writes \
@@ -166,7 +166,7 @@ fn copy(
         catalog::complete,
     )?);
     let copied = Copier::new(container, config, &set, identity, backends)
-        .and_then(|copier| copier.run(&mut progress));
+        .and_then(|copier| copier.run(progress));
     let cleared = match &copied {
         Ok((_, dead)) => lifecycle::remove_stale_sets(container, set.id(), *dead),
         // In vain: nothing of it was needed yet.
@@ -266,7 +266,7 @@ impl<'a> Copier<'a> {
 
     /// Copies everything and makes everything else dead. Gives the bytes copied and the stamp below
     /// which all is dead.
-    fn run(mut self, progress: &mut impl FnMut(u64) -> ControlFlow<()>) -> Result<(u64, u64)> {
+    fn run(mut self, progress: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<(u64, u64)> {
         let [dead, _, last] = self.stamps;
         self.set.append_index(&[], &[self.identity.record()], Durability::Durable)?;
         let (mut copied, mut end) = (0, 0);

@@ -252,7 +252,7 @@ impl<'a> Root<'a> {
         container: &Arc<Container>,
         from: (&Path, &[u16]),
         to: &[u16],
-        progress: impl FnMut(u64) -> ControlFlow<()>,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64> {
         let (path, ids) = from;
         let uuid = container.superblock.uuid;
@@ -584,7 +584,7 @@ pub fn drain(
         }
         let container = of.container(uuid);
         let done = match &container {
-            Ok(Some(container)) => of.rewrite(container, (&path, &ids), to, tell),
+            Ok(Some(container)) => of.rewrite(container, (&path, &ids), to, &mut tell),
             Ok(None) => Ok(0),
             Err(error) => Err(error.clone()),
         };

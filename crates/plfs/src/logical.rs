@@ -862,9 +862,9 @@ impl LogicalFile {
         {
             // What ends it leaves the file as it was: the next last writer tries again.
             let _ = match self.finished {
-                true => {
-                    compact::compact(&self.container, &self.config, |_| ControlFlow::Continue(()))
-                }
+                true => compact::compact(&self.container, &self.config, &mut |_| {
+                    ControlFlow::Continue(())
+                }),
                 false => compact::compact_in_use(&self.container, &self.config),
             };
             self.acquire();

@@ -928,7 +928,7 @@ impl Plfs {
     pub fn compact(
         &self,
         path: &Path,
-        progress: impl FnMut(u64) -> ControlFlow<()>,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Compacted> {
         let Some((container, _)) = self.container(path)? else {
             return Err(Error::NotAContainer { path: path.to_path_buf() });
@@ -936,7 +936,7 @@ impl Plfs {
         let open = lock(&self.process.open).get(&container.identity).and_then(Weak::upgrade);
         // This process's own writer makes room; its next write comes after.
         open.as_ref().map_or(Ok(()), |open| open.leave())?;
-        let done = compact::compact(&Arc::new(container), &self.process.config, progress);
+        let done = compact::compact(&Arc::new(container), &self.process.config, &mut progress);
         if let Some(open) = open {
             open.acquire();
         }

@@ -90,6 +90,15 @@ pub fn check_tree(
     mounts: &[PathBuf],
     mut progress: impl FnMut(&Path),
 ) -> Result<Vec<Report>> {
+    check_all(store, top, mounts, &mut progress)
+}
+
+fn check_all(
+    store: &Arc<dyn Store>,
+    top: &Path,
+    mounts: &[PathBuf],
+    progress: &mut dyn FnMut(&Path),
+) -> Result<Vec<Report>> {
     let dev = store.stat(top, Links::Follow).at("stat", top)?.dev;
     let mut walk = Walk::default();
     let mut todo = vec![top.to_path_buf()];
@@ -140,7 +149,7 @@ pub fn check_tree(
     let mut reports = std::mem::take(&mut walk.others);
     for root in &walk.roots {
         let mut found = std::mem::take(&mut walk.found);
-        check_root(store, root, &mut found, &mut progress, &mut reports);
+        check_root(store, root, &mut found, progress, &mut reports);
         walk.found = found;
     }
     // A backend of a container of another root in this tree.
@@ -242,7 +251,7 @@ fn check_root(
     store: &Arc<dyn Store>,
     root: &Path,
     found: &mut Found,
-    progress: &mut impl FnMut(&Path),
+    progress: &mut dyn FnMut(&Path),
     reports: &mut Vec<Report>,
 ) {
     let top = root.join(name::ROOT_DIR);
