@@ -1,7 +1,7 @@
 # PLFS: build, test, install. `make help` lists the targets; each works alone on a fresh clone.
 #
 # Variables: PREFIX (default /usr/local), DESTDIR, BUILD (default build), CARGO, CC.
-# CARGO_TARGET_DIR is honoured. PROFILE is the profile of Cargo.toml that is built (default release).
+# CARGO_TARGET_DIR is honoured. PROFILE is what cargo builds with (default release).
 # With CI=true a test that cannot run here is a failure. SUITES="cli fsx" are the suites of make
 # test.
 

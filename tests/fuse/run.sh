@@ -190,7 +190,7 @@ if needs stress stress-ng; then
     if [ -n "$list" ] && [ -z "$hung" ]; then result "stress-ng: $(($(wc -w <<< "$list") - without)) file system stressors one by one, $without cannot run here" ok
     else result stress-ng fail "${hung:-none ran}"; fi
     # Who waits for whom shows only with all of them in one directory.
-    # When it is told to end, each removes what it made: a minute, where four suites run side by side.
+    # When they are told to end they remove what they made.
     limit $((STRESS_ALL_S + 240)) stress-ng --class filesystem --all 1 --exclude "$left_out" --timeout ${STRESS_ALL_S}s --temp-path "$mount" > "$work/stress.log" 2>&1
     status=$?
     stuck=$(ps -eo stat=,args= | awk '/^D/ && /stress-ng/')
