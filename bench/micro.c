@@ -79,6 +79,19 @@ static void pread_4k(long i)
 		die(big);
 }
 
+/* At the position that the descriptor has; all 4,096 calls go to the start again. */
+static void write_64(long i)
+{
+	if ((i % 4096 == 0 && lseek(big_fd, 0, SEEK_SET)) || write(big_fd, block, 64) != 64)
+		die(big);
+}
+
+static void read_64(long i)
+{
+	if ((i % 4096 == 0 && lseek(big_fd, 0, SEEK_SET)) || read(big_fd, block, 64) != 64)
+		die(big);
+}
+
 static int by_value(const void *a, const void *b)
 {
 	double d = *(const double *)a - *(const double *)b;
@@ -131,6 +144,8 @@ int main(int argc, char **argv)
 	measure("stat", stat_name, calls / 10);
 	measure("pwrite_4k", pwrite_4k, calls);
 	measure("pread_4k", pread_4k, 4096);
+	measure("write_64", write_64, calls);
+	measure("read_64", read_64, calls);
 	printf("}\n");
 
 	close(big_fd);

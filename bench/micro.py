@@ -4,8 +4,8 @@
     micro.py [--dir /dev/shm] [--build BUILD] [--reps 5] [--calls 20000] [--out JSON]
 
 null_pwrite_1 and other_pwrite_4k are calls on descriptors that are none of PLFS's business: they
-show what the preload costs everybody. open_close, stat, pwrite_4k and pread_4k are on a file of the
-mount.
+show what the preload costs everybody. The others are on a file of the mount; write_64 and read_64
+use the position of its descriptor.
 """
 
 import argparse, os, tempfile
