@@ -24,8 +24,6 @@ show() { sed 's/^/    /'; }
 explored() { # NUMBER WHAT
     [ -z "${PLFS_EXPLORED:-}" ] || echo "$1 $2" >> "$PLFS_EXPLORED"
 }
-# What cargo builds for tests: with `make ci` what it has built for the doors.
-profile=${PROFILE:-test}
 # Tests of cargo, by words of their names or all. Of the whole workspace, so that what several
 # suites need is built once.
 cargo_tests() { # OPTION... -- [WORD...]
@@ -33,6 +31,6 @@ cargo_tests() { # OPTION... -- [WORD...]
     while [ "$1" != -- ]; do options+=("$1") && shift; done
     shift
     [ $# -gt 0 ] || set -- ""
-    for word; do "${CARGO:-cargo}" test --profile "$profile" --locked --workspace "${options[@]}" -- "$word" || status=1; done
+    for word; do "${CARGO:-cargo}" test --locked --workspace "${options[@]}" -- "$word" || status=1; done
     return $status
 }

@@ -38,8 +38,8 @@ for mpi in mpich openmpi; do
     ! command -v mpicc.$mpi > /dev/null || compile $mpi mpicc.$mpi $flags "$here/mpi.c"
 done
 cd "$here/../.." || exit 2
-# In the profile of the tests of cargo, which have built most of it.
-if ${CARGO:-cargo} build --quiet --locked --profile "$profile" --workspace --example door; then cp "${CARGO_TARGET_DIR:-target}/${profile/#test/debug}/examples/door" "$work/servers/"; else result rust fail "does not compile"; fi
+# With the settings of cargo test, which has built most of it.
+if ${CARGO:-cargo} build --quiet --locked --profile test --workspace --example door; then cp "${CARGO_TARGET_DIR:-target}/debug/examples/door" "$work/servers/"; else result rust fail "does not compile"; fi
 
 python3 "$here/run.py" "$work" "$build/bin/plfs" "$work/servers" "$@" 2> "$work/err" | tee "$work/out"
 [ "${PIPESTATUS[0]}" = 0 ] || result run.py fail "it did not run to its end"

@@ -8,9 +8,7 @@
 set -u
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
-# shellcheck source=tests/lib.sh
-. tests/lib.sh
-cargo() { command "${CARGO:-cargo}" "$1" --profile "$profile" --locked "${@:2}"; }
+cargo() { command "${CARGO:-cargo}" "$1" --locked "${@:2}"; }
 status=0
 # The models are tests/models; examples have no tests.
 if [ $# = 0 ]; then
