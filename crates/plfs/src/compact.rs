@@ -152,6 +152,14 @@ fn copy(
         .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
         .filter(|set| names.contains(&Name::Unsynced(*set)))
         .try_for_each(|set| crate::log::must_be_synced(container, set))?;
+    // Its truncate would hide what a lost index log says, if that is put back.
+    for name in &names {
+        if let Name::LogSet(set) = *name
+            && let Some(path) = crate::log::unexplained(container, set)?
+        {
+            return Err(Error::refused(Errno::IO, "compact", &path, lifecycle::UNEXPLAINED));
+        }
+    }
     let stored_before = stored_bytes(container)?;
     let _hold = Hold::take(container, config.shared_memory.as_deref())?;
     // Without shared memory: nobody else appends to the set.

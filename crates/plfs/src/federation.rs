@@ -266,13 +266,7 @@ impl<'a> Root<'a> {
             if !names.contains(&Name::LogSet(*set)) {
                 if self.part_of(path, uuid)?.logs.iter().any(|(other, _)| other == set) {
                     let dir = path.join(dir.strip_prefix(self.path).unwrap_or(&dir));
-                    return Err(Error::refused(
-                        Errno::IO,
-                        "move",
-                        &dir,
-                        "no index log says what these data logs are: put the log set's index log \
-                         back, or move the directory away by hand (`plfs check` says more)",
-                    ));
+                    return Err(Error::refused(Errno::IO, "move", &dir, lifecycle::UNEXPLAINED));
                 }
                 continue;
             }

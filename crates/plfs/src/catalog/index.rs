@@ -523,6 +523,7 @@ impl Index {
             index_bytes: self.scanned.values().fold(0, |sum, log| sum.saturating_add(log.length)),
             records: self.records,
             log_sets: self.scanned.len() as u32,
+            silent_sets: self.scanned.values().filter(|log| log.length == 0).count() as u32,
             data_logs: self.segments.iter().zip(&self.ends).filter(is_there).count() as u32,
             from_summary: false,
         }

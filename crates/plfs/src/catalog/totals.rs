@@ -36,6 +36,8 @@ pub struct Totals {
     pub records: u64,
     /// Log sets.
     pub log_sets: u32,
+    /// Log sets whose index log has nothing or is not there; 0 if they came from a summary.
+    pub silent_sets: u32,
     /// Data logs that records name.
     pub data_logs: u32,
     /// Whether they came from a valid summary.
@@ -110,6 +112,7 @@ impl Totalizer {
                 index_bytes: summary.index_bytes,
                 records: summary.records,
                 log_sets: summary.log_sets,
+                silent_sets: 0,
                 data_logs: summary.data_logs,
                 from_summary: true,
             }),
@@ -160,6 +163,7 @@ impl Totalizer {
             let log::Scan { end, length } = scan.unwrap_or(log::Scan { end: from, length: from });
             self.scanned.insert(set, end);
             totals.log_sets += 1;
+            totals.silent_sets += u32::from(length == 0);
             totals.index_bytes = totals.index_bytes.saturating_add(length);
         }
         if container.has_lost(&missing)? {
@@ -236,6 +240,9 @@ pub fn has_owner(names: &[Name]) -> bool {
 /// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last
 /// closer of a node calls it after it removed its open mark (FORMAT.md section 5),
 /// with the container's listing since. What it sums up; `None` if it did not.
+///
+/// Where logs are lost the summary from before stays: it counts what is not there, which keeps
+/// `check` and `compact` from taking the data of the lost logs for garbage.
 pub fn write_summary(
     container: &Container,
     file: &dyn store::StoreFile,
@@ -243,6 +250,7 @@ pub fn write_summary(
 ) -> Result<Option<Totals>> {
     // The flat index comes first, because a file of its own moves the directory's time. Whoever
     // writes while it is made is found by the second look.
+    let before = read_summary(container);
     let mut index = load_if_cheap(container, names);
     let short: Arc<[u8]> =
         index.as_mut().map_or(Vec::new(), |index| flatten_if_worth(container, index)).into();
@@ -261,6 +269,9 @@ pub fn write_summary(
             None => (Totalizer::default().look_at_logs(container, &names)?, 0),
         };
         index = current;
+        if are_logs_lost(container, before.as_ref(), &totals, &names)? {
+            return Ok(None);
+        }
         let summary = Summary {
             token_sec: token.sec,
             token_nsec: token.nsec,
@@ -290,6 +301,42 @@ pub fn write_summary(
         }
     }
     Ok(None)
+}
+
+/// Whether index logs are lost, going by a summary from before these names were listed, and by data
+/// that no index log explains. Reads the logs once more where there are not as many as then, or not
+/// as many records.
+fn are_logs_lost(
+    container: &Container,
+    before: Option<&Summary>,
+    totals: &Totals,
+    names: &[Name],
+) -> Result<bool> {
+    let sets = log_sets(names);
+    if totals.silent_sets > 0 {
+        for set in &sets {
+            if log::unexplained(container, *set)?.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+    let is_less =
+        |before: &&Summary| before.log_sets != totals.log_sets || before.records > totals.records;
+    let Some(before) = before.filter(is_less) else { return Ok(false) };
+    let (mut records, mut emptied) = (0, 0);
+    for set in sets {
+        log::scan(container, set, 0, |_, header, _| {
+            if header.stamp <= before.max_stamp {
+                records += u64::from(header.records);
+            }
+            if header.truncates && header.eof == 0 {
+                emptied = emptied.max(header.stamp);
+            }
+            Ok(())
+        })?;
+    }
+    // A truncate to nothing that came later makes old records dead, and they go.
+    Ok(before.records > records && emptied <= before.max_stamp)
 }
 
 /// How often a last closer tries to write a summary that counts. Each failure takes another client

@@ -209,7 +209,9 @@ pub(super) struct Promised {
     pub(super) ends: Ends,
     /// The same of blocks whose data a power cut may have taken.
     doubted: Ends,
+    /// Records of blocks up to the stamp `counted`, which the summary has as its last.
     records: u64,
+    counted: u64,
     /// Stamp of the last truncate to nothing; 0 if there is none.
     pub(super) emptied: u64,
     /// Valid ends of blocks by set.
@@ -280,7 +282,12 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
             }
         }
     }
-    let mut promised = Promised::default();
+    let counted = summary
+        .as_ref()
+        .ok()
+        .and_then(|bytes| Summary::decode(bytes, &container.superblock.uuid))
+        .map_or(u64::MAX, |summary| summary.max_stamp);
+    let mut promised = Promised { counted, ..Promised::default() };
     for name in &names {
         if let Name::LogSet(set) = *name {
             check_index_log(container, set, is_open(set), &mut promised, &mut report);
@@ -351,7 +358,9 @@ pub(super) fn check_index_log(
                     );
                 }
                 last_stamp = header.stamp;
-                promised.records += u64::from(header.records);
+                if header.stamp <= promised.counted {
+                    promised.records += u64::from(header.records);
+                }
                 match decode_block(header, offset, bytes) {
                     Ok(block) => {
                         durable.push(&block);
@@ -854,7 +863,8 @@ fn check_summary(
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
     } else if !valid && is_short {
         let what = format!(
-            "an earlier summary counted {} records, now there are {}: index logs have disappeared",
+            "an earlier summary counted {} records, of which there are {} now: index logs have \
+             disappeared",
             summary.records, promised.records
         );
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);

@@ -24,3 +24,7 @@ pub use remove::{
 pub use repair::repair;
 pub(crate) use repair::{remove_what_has_gone, sum_up};
 pub use unreachable::{Unreachable, unreachable};
+
+/// Why data logs stay as they are, and with them the file, until a person has said what they are.
+pub(crate) const UNEXPLAINED: &str = "no index log says what these data logs are: put the log set's index log back, or move the \
+     directory away by hand (`plfs check` says more)";

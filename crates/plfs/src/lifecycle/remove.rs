@@ -261,7 +261,8 @@ fn is_dead(container: &Container, set: u32, dead: u64) -> Result<bool> {
         youngest = youngest.max(header.stamp);
         Ok(())
     })?;
-    Ok(youngest < dead)
+    // What a lost index log said may be younger.
+    Ok(youngest < dead && log::unexplained(container, set)?.is_none())
 }
 
 /// Whether this user may remove the log set whose directory has this stat.
@@ -297,6 +298,12 @@ pub fn remove_log_sets(container: &Container, sets: impl IntoIterator<Item = u32
 /// the rest stays, for who finds it again.
 pub fn remove_gone(container: &Container, set: u32) -> Result<()> {
     let store = container.store.as_ref();
+    let (dir, gone) = (container.path(&name::log_set(set)), container.path(&name::gone(set)));
+    // What somebody planted says nothing of the set's data: a link, or what stands beside the set.
+    let is_link = store.stat(&gone, Links::Stay).is_ok_and(|stat| stat.kind == Kind::Symlink);
+    if is_link || store.stat(&dir, Links::Stay) != Err(Errno::NOENT) {
+        return remove_tree(store, &gone);
+    }
     let mut missing = Vec::new();
     for backend in container.backends() {
         let (mut is_there, found) = (true, container.backend_dir(backend));
@@ -328,7 +335,7 @@ pub fn remove_gone(container: &Container, set: u32) -> Result<()> {
         return Ok(());
     }
     // Last, because it is what says that there is something to remove.
-    remove_tree(store, &container.path(&name::gone(set)))
+    remove_tree(store, &gone)
 }
 
 /// Whether a log set that has gone has records of data on one of these backends, or cannot be read.

@@ -616,6 +616,7 @@ impl DataLog {
     /// The root backend has the container's directory and the log set's; others get them with the
     /// first segment. Gives the container's directory there.
     fn make_backend_dirs(&self, at: &SegmentRef) -> Result<PathBuf> {
+        self.set.keep_index()?;
         let store = self.container.store.as_ref();
         // Is it there? Logs that began anew in the place of a file system that is not mounted would
         // be in the way of those in it.

@@ -5,7 +5,7 @@
 //! may say anything. A window grows to the length of a block if the block's header is right, and
 //! the format bounds that to 16 MiB. Holes of the file are not read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plfs_format::index_log::{
@@ -71,6 +71,36 @@ pub fn scan(
         Piece::Block(header, bytes) => visit(at, header, bytes),
         Piece::Gap { .. } | Piece::Refused(_) => Ok(()),
     })
+}
+
+/// A data log with bytes whose log set has no index log. That is made before the first data log, so
+/// it is lost: nobody may take the bytes for garbage, or begin another index log in its place.
+///
+/// `None` if there is an index log, or there are no bytes. A stat; without an index log a listing
+/// on each backend.
+pub fn unexplained(container: &Container, set: u32) -> Result<Option<PathBuf>> {
+    let store = container.store.as_ref();
+    let index = container.path(&name::index_log(set));
+    match store.stat(&index, Links::Stay) {
+        Err(Errno::NOENT) => {}
+        other => return other.at("stat", &index).map(|_| None),
+    }
+    for dir in container.backend_dirs()? {
+        let dir = dir.join(name::log_set(set));
+        let entries = match store.list(&dir) {
+            Err(Errno::NOENT) => continue,
+            other => other.at("list", &dir)?,
+        };
+        for entry in entries {
+            let path = dir.join(&entry.name);
+            let is_data =
+                entry.name.to_str().is_some_and(|name| name::parse_data_log(name).is_some());
+            if is_data && store.stat(&path, Links::Stay).is_ok_and(|stat| stat.len > 0) {
+                return Ok(Some(path));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// [`scan`] for who relies on the records: also fails, with Corrupt, where a block is damaged that

@@ -387,6 +387,16 @@ impl LogSet {
         Ok(index)
     }
 
+    /// The name of the index log outlives a power cut from here on, so that data on another file
+    /// system does not outlive it alone.
+    pub(super) fn keep_index(&self) -> Result<()> {
+        self.index()?;
+        let store = &self.container.store;
+        let dir = self.container.path(&name::log_set(self.set));
+        store.sync_dir(&dir).at("sync", &dir)?;
+        store.sync_dir(&self.container.dir).at("sync", &self.container.dir)
+    }
+
     /// What was said when the index log, or a segment that the tray was carried to, was closed
     /// between two uses, where that can be an error.
     pub fn index_failure(&self) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::file::Access;
 use crate::lifecycle;
 use crate::spread::How;
 use crate::store::machine::{boot_time_ns, random_u64};
-use crate::store::{Errno, Kind, Links, Time};
+use crate::store::{Errno, Kind, Links, Open, Time};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Weak, lock};
 
@@ -42,13 +42,18 @@ impl Plfs {
         path: &Path,
         links: Links,
     ) -> Result<Option<(Container, Superblock)>> {
-        match self.container_behind(path, links) {
+        self.let_in(path, links, || self.container_behind(path, links))
+    }
+
+    /// Does what needs to read the file. Its owner lets himself in for it if he may not.
+    fn let_in<T>(&self, path: &Path, links: Links, act: impl Fn() -> Result<T>) -> Result<T> {
+        match act() {
             Err(Error::Io { errno: Errno::ACCESS, .. }) => {
                 let mode = self.process.store.stat(path, links).at("stat", path)?.mode;
                 self.process.store.chmod(path, mode | 0o400).at("set the mode of", path)?;
-                let found = self.container_behind(path, links);
+                let done = act();
                 self.process.store.chmod(path, mode).at("set the mode of", path)?;
-                found
+                done
             }
             other => other,
         }
@@ -191,7 +196,7 @@ impl Plfs {
         if replaced.is_some()
             || self.process.store.stat(to, Links::Stay).is_ok_and(|stat| stat.kind == Kind::File)
         {
-            self.make_durable(from)?;
+            self.make_durable(from, replaced.is_some())?;
         }
         let done = rename()?;
         if replaced.is_some() {
@@ -204,16 +209,30 @@ impl Plfs {
         Ok(done)
     }
 
-    /// Makes a logical file durable, with what this process has written to it. Nothing if `path` is
-    /// none, or may not be read.
-    pub(super) fn make_durable(&self, path: &Path) -> Result<()> {
-        match self.container_behind(path, Links::Stay) {
-            Ok(Some(_)) => {}
-            _ => return Ok(()),
-        }
-        match self.open(path, OpenOptions::read())? {
-            Opened::Logical(file) => file.sync().and(file.close()),
-            Opened::Plain(_) => Ok(()),
+    /// Makes a logical file durable, with what this process has written to it; a plain one only if
+    /// it `replaces` a logical one: else it is the file system that promises something or not.
+    /// Nothing for a file of another user that may not be read.
+    pub(super) fn make_durable(&self, path: &Path, replaces: bool) -> Result<()> {
+        let store = &self.process.store;
+        let sync = || match self.container_behind(path, Links::Stay) {
+            Err(error) if error.errno() == Errno::ACCESS => Err(error),
+            // The rename says what is wrong.
+            Err(_) => Ok(()),
+            Ok(Some(_)) => match self.open(path, OpenOptions::read())? {
+                Opened::Logical(file) => file.sync().and(file.close()),
+                Opened::Plain(_) => Ok(()),
+            },
+            Ok(None)
+                if replaces
+                    && store.stat(path, Links::Stay).at("stat", path)?.kind == Kind::File =>
+            {
+                store.open(path, Open::READ).and_then(|file| file.sync_data()).at("sync", path)
+            }
+            Ok(None) => Ok(()),
+        };
+        match self.let_in(path, Links::Stay, sync) {
+            Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),
+            other => other,
         }
     }
 

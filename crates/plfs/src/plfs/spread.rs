@@ -59,7 +59,7 @@ impl Plfs {
             line: None,
             is_alone: false,
             remove: &|path| self.unlink(path),
-            make_durable: &|path| self.make_durable(path),
+            make_durable: &|path| self.make_durable(path, false),
         })
     }
 

@@ -474,13 +474,17 @@ impl Presence {
     pub fn join(path: &Path) -> Result<Presence> {
         loop {
             // Of a pipe that somebody put there an open would wait for a writer.
-            let flags = OFlags::RDONLY
-                | OFlags::CREATE
-                | OFlags::CLOEXEC
-                | OFlags::NOFOLLOW
-                | OFlags::NONBLOCK;
-            let open = || rustix::fs::open(path, flags, Mode::from_raw_mode(0o444));
-            let file = BareFd::new(with_room(open)?);
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let open = |how: OFlags| {
+                with_room(|| rustix::fs::open(path, flags | how, Mode::from_raw_mode(0o444)))
+            };
+            // With O_CREAT the kernel refuses another user's file in a directory like /dev/shm
+            // (fs.protected_regular).
+            let opened = match open(OFlags::empty()) {
+                Err(Errno::NOENT) => open(OFlags::CREATE),
+                other => other,
+            };
+            let file = BareFd::new(opened?);
             // All users share the sign, so anybody can lock it for ever. Whoever looks whether it
             // is free has it for a moment.
             let mut tries = 0;
@@ -502,9 +506,9 @@ impl Presence {
     pub fn is_free(path: &Path) -> bool {
         match Presence::look(path) {
             Ok(file) => flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive).is_ok(),
+            Err(Errno::NOENT) => true,
             // Nobody knows: to leave garbage is better than to take data away that is in use.
-            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => false,
-            Err(_) => true,
+            Err(_) => false,
         }
     }
 

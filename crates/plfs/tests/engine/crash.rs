@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Errno, Links, Open, Store};
+use plfs::store::{Links, Open, Store, read_full, write_full};
 use plfs::{Config, Error, File, Finding, OpenOptions, Opened, Plfs, Severity, Workload, Writers};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of, rounds, seeds};
 
@@ -570,7 +570,12 @@ fn a_size_that_outlives_a_power_loss_takes_no_synced_byte() {
             Ok(n) => {
                 assert!(n >= 6 && size >= 6 && &bytes[..6] == b"synced", "seed {seed}: {n} {size}")
             }
-            Err(error) => assert_eq!(error.errno(), Errno::IO),
+            // A read that also asks for what nobody synced.
+            Err(error) => {
+                assert_eq!(error.errno(), plfs::store::Errno::IO);
+                assert_eq!(left.read_at(&mut bytes[..6], 0).unwrap(), 6, "seed {seed}");
+                assert_eq!(&bytes[..6], b"synced", "seed {seed}");
+            }
         }
     }
 }
@@ -681,6 +686,43 @@ fn a_rename_over_a_file_without_a_sync_keeps_the_old_or_the_new() {
         }
         drop(file);
     }
+}
+
+/// A plain file, as any program without PLFS writes it, was not made durable before it replaced a
+/// file with a container, whose data went at once.
+#[test]
+fn a_plain_file_over_one_with_a_container_without_a_sync_keeps_the_old_or_the_new() {
+    let (memory, node) = (memory(), Node::new());
+    let plfs = node.process(Arc::new(memory.clone()));
+    let name = Path::new("/m/final");
+    let file = open(&plfs, name).unwrap();
+    file.write_at(b"old", 0).unwrap();
+    file.sync().unwrap();
+    file.close().unwrap();
+    let plain = memory.open(Path::new("/m/tmp"), Open::create(0o200)).unwrap();
+    write_full(plain.as_ref(), b"new", 0).unwrap();
+    drop(plain);
+    plfs.rename(Path::new("/m/tmp"), name).unwrap();
+    let mut were_new = 0;
+    for seed in 0..200 {
+        let left = if seed == 0 { memory.crash() } else { memory.crash_with(seed) };
+        let plfs = Node::new().process(Arc::new(left.clone()));
+        let mut bytes = [0; 3];
+        match plfs.open(name, OpenOptions::read()) {
+            Ok(Opened::Logical(file)) => {
+                file.read_at(&mut bytes, 0).unwrap();
+                assert_eq!(&bytes, b"old", "seed {seed}");
+            }
+            Ok(Opened::Plain(_)) => {
+                let file = left.open(name, Open::READ).unwrap();
+                read_full(file.as_ref(), &mut bytes, 0).unwrap();
+                assert_eq!(&bytes, b"new", "seed {seed}");
+                were_new += 1;
+            }
+            Err(error) => panic!("seed {seed}: {error}"),
+        }
+    }
+    assert!(were_new > 0);
 }
 
 /// Makes sure that after a power cut a file has nothing but `o`, which was synced, and `n`, which

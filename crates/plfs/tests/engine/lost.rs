@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -276,6 +276,84 @@ fn a_lost_index_log_does_not_cost_the_data() {
                 Health::Healthy
             );
             fixture.undo().unwrap();
+        }
+    }
+}
+
+/// The next writer's close wrote a summary of what was left, so that the file was healthy; and
+/// whoever compacted it, or drained a backend, removed the data of the lost index log. Where there
+/// was no summary, because the writers were killed, the next one began another index log in the
+/// place of the lost one.
+#[test]
+fn the_next_close_does_not_hide_that_an_index_log_is_lost() {
+    for (were_killed, is_whole_set) in [(false, false), (false, true), (true, false)] {
+        let fixture = Fixture::with(Damage::Unrecorded);
+        let (path, dir) = (fixture.root.join("f"), fixture.dir());
+        let read = || {
+            let file = open(&Plfs::posix(fixture.config.clone()), &path);
+            let mut bytes = vec![0; 5000];
+            let n = file.read_at(&mut bytes, 0).unwrap();
+            bytes[..n].to_vec()
+        };
+        let mut before = read();
+        if were_killed {
+            let super_path = dir.join("super");
+            let superblock = fs::OpenOptions::new().write(true).open(super_path).unwrap();
+            superblock.write_all_at(&[0; 128], 3072).unwrap();
+        }
+        let set = fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.join("index").exists())
+            .unwrap();
+        let lost = if is_whole_set { set } else { set.join("index") };
+        fs::rename(&lost, fixture.root.join("saved")).unwrap();
+        for round in 0..3 {
+            let file = open(&Plfs::posix(fixture.config.clone()), &path);
+            file.write_at(&[b'0' + round; 10], 0).unwrap();
+            file.close().unwrap();
+            before[..10].fill(b'0' + round);
+            let report = plfs::check_name(&fixture.arc(), &path, &[]);
+            let is_said = report.health() == Health::Corrupt
+                || report.findings.iter().any(|finding| finding.what.contains("index log is lost"));
+            assert!(is_said, "{were_killed} {is_whole_set}: {report:?}");
+            fixture.repair().unwrap();
+            let plfs = Plfs::posix(fixture.config.clone());
+            plfs.compact(&path, |_| std::ops::ControlFlow::Continue(())).unwrap_err();
+        }
+        assert!(!lost.exists(), "another one began in its place");
+        fs::rename(fixture.root.join("saved"), &lost).unwrap();
+        assert!(read() == before, "{were_killed} {is_whole_set}");
+    }
+}
+
+/// Somebody who may write in the container made a link `SET.gone` beside a log set: a repair took
+/// that for what is left of the set, and removed its data on the other backend.
+#[test]
+fn what_is_planted_beside_a_log_set_does_not_cost_its_data() {
+    for is_link in [true, false] {
+        let fixture = Fixture::with(Damage::Unrecorded);
+        let (path, tree) = (fixture.root.join("f"), fixture.tree());
+        let sets = fs::read_dir(fixture.dir()).unwrap().map(|entry| entry.unwrap().path());
+        let sets: Vec<PathBuf> = sets.filter(|path| path.join("index").exists()).collect();
+        for set in &sets {
+            let gone = set.with_extension("gone");
+            match is_link {
+                true => symlink("x", gone).unwrap(),
+                false => fs::create_dir(gone).unwrap(),
+            }
+        }
+        fixture.repair().unwrap();
+        let plfs = Plfs::posix(fixture.config.clone());
+        let file = open(&plfs, &path);
+        let mut bytes = vec![0; 5000];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 2000);
+        let is_data = |path: &Path| path.extension().is_some_and(|kind| kind == "data");
+        let left = fixture.tree();
+        for path in tree.keys().filter(|path| is_data(path)) {
+            let is_moved = ["01.00000003.data", "00.00000004.data"];
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(left.contains_key(path) || is_moved.contains(&name), "{}", path.display());
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{LogSet, open_to_readers};
 use crate::config::Config;
 use crate::container::{Container, cover_all, publish, read_clock, write_clock};
 use crate::error::{At, Error, Result};
-use crate::log::index_log::scan;
+use crate::log::index_log::{scan, unexplained};
 use crate::store::machine::random_u64;
 use crate::store::shm::WORDS;
 use crate::store::{CachedFile, Errno, Links, Open};
@@ -96,13 +96,13 @@ impl LogSet {
             .then(|| container.store.kept_dir().unwrap_or_else(open))
             .transpose()
             .at("open", &container.dir)?;
-        let (set, is_of_crowd) = loop {
+        let (set, founder) = loop {
             match LogSet::join_locked(&container, &shared, seen, wanted, &owner, &complete)? {
                 Some((set, founder)) => {
                     if founder.is_some() {
                         publish(dir.as_deref());
                     }
-                    break (set, founder.is_some_and(|founder| founder.is_of_crowd));
+                    break (set, founder);
                 }
                 // Whoever still lives there will find out. Nobody else shall meet them.
                 None => {
@@ -117,7 +117,8 @@ impl LogSet {
         let index_path = container.path(&name::index_log(set));
         let mark_path = container.path(&name::open_mark(set));
         let nonce = shared.words()[NONCE].load(Ordering::SeqCst);
-        Ok(LogSet {
+        let is_founder = founder.is_some();
+        let log_set = LogSet {
             index: CachedFile::for_writing(container.local),
             container,
             shared,
@@ -126,9 +127,15 @@ impl LogSet {
             mark_path,
             nonce,
             dir,
-            is_of_crowd,
+            is_of_crowd: founder.is_some_and(|founder| founder.is_of_crowd),
             carried_to: Mutex::default(),
-        })
+        };
+        if is_founder {
+            // Before there is data, so that data without an index log says that this is lost. What
+            // is in the way here is so for the first append, too, which tells.
+            let _ = log_set.index();
+        }
+        Ok(log_set)
     }
 
     /// Joins or founds with the page's lock held: the set, and what its founder knows. `None` if
@@ -355,7 +362,9 @@ fn found(
         let (uid, len) =
             match container.store.open(&path, Open::READ_WRITE).and_then(|file| file.stat()) {
                 Ok(stat) => (stat.uid, stat.len),
-                // Whoever made the set died before it appended anything.
+                // Whoever made the set died before it had made anything in it; or the index log is
+                // lost, and what there is may be put back.
+                Err(Errno::NOENT) if unexplained(container, set)?.is_some() => continue,
                 Err(Errno::NOENT) => {
                     match container.store.stat(&container.path(&name::log_set(set)), Links::Stay) {
                         Ok(dir) => (dir.uid, 0),
