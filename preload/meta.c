@@ -57,8 +57,8 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 	if (first && packed_stat(dirfd, path, st, at_flags | AT_SYMLINK_NOFOLLOW, &rc))
 		return rc;
 	rc = REAL(fstatat)(dirfd, path, st, at_flags);
-	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
-		packed_stat(dirfd, path, st, at_flags, &rc))
+	/* It may have moved into its pack meanwhile. */
+	if (rc < 0 && errno == ENOENT && packed_stat(dirfd, path, st, at_flags, &rc))
 		return rc;
 	/* Packs were asked, and have found a flat directory. */
 	if (flat_is_known())
@@ -186,8 +186,7 @@ EXPORT int statx(
 		mask | STATX_TYPE | STATX_SIZE | STATX_NLINK | STATX_BLOCKS | STATX_INO |
 			STATX_CTIME,
 		x);
-	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)) &&
-		packed_statx(dirfd, path, at_flags, x, &rc))
+	if (rc < 0 && errno == ENOENT && packed_statx(dirfd, path, at_flags, x, &rc))
 		return rc;
 	if (flat_is_known())
 		FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),

@@ -374,8 +374,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 			first = first < 0 ? -errno : first;
 		}
 		/* Nothing is there for the kernel: it may have been packed meanwhile, or links lead
-		 * to a pack. A new file comes to that in libplfs, if packs were not asked. */
-		if (first == -ENOENT && !asked && !(flags & O_CREAT))
+		 * to a pack. A new file comes to that in libplfs. */
+		if (first == -ENOENT && !(flags & O_CREAT))
 			fd = open_in_pack(dirfd, path, flags, mode, false);
 		if (first == -ENOENT && fd == PLFS_NOT_PACKED && (asked || !(flags & O_CREAT)))
 			fd = open_in_pack(dirfd, path, flags, mode, true);

@@ -454,13 +454,14 @@ t_small_is_killed() {
     for n in {1..200}; do head -c $((n * 20)) /dev/urandom > "m/d/f$n"; done
     (cd m/d && md5sum f*) > sums
     local killed=0 turn status what=pack
-    for turn in {1..40}; do
+    # Both wait 2.2 s before they move the first file.
+    for turn in {1..16}; do
         status=0
-        timeout --foreground -s KILL "0.0$((RANDOM % 60 + 5))" plfs $what m/d > out 2>&1 || status=$?
+        timeout --foreground -s KILL "$((turn % 4 ? 2 : 20)).$((RANDOM % 9))" plfs $what m/d > out 2>&1 || status=$?
         # 124: it ended by itself when it was to be killed.
         [ $status = 0 ] || [ $status = 124 ] || [ $status = 137 ] || fail "$what: exit $status: $(cat out)"
         [ $status = 0 ] || killed=$((killed + 1))
-        if [ $((turn % 4)) = 0 ]; then
+        if [ $((turn % 4)) = 3 ]; then
             while read -r sum name; do
                 [ "$(plfs cat "m/d/$name" | md5sum)" = "$sum  -" ] || fail "$name after $what, $killed killed"
             done < <(shuf -n 10 sums)

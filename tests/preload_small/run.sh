@@ -2,7 +2,7 @@
 # tests/preload_small/run.sh BUILD_DIR [TEST...]
 #
 # Proves: directories of very many small files (workload small) under plfs run
-# Takes 60 s
+# Takes 110 s
 # Patient: it compares what programs say, and not when
 # What tests/preload proves of files, in a small directory; and what is special there: names of a
 # pack beside ordinary ones, several processes, deaths, programs. Each function t_NAME below runs in
@@ -449,6 +449,106 @@ t_attributes() {
     grep -q 'Permission denied' err
 }
 
+# `plfs pack` and `plfs unpack` take turns, and are killed, while processes of two nodes make,
+# write, append to, replace and remove files: what a close or a rename has acknowledged is there.
+# Each name was hidden, or lost, that was written by one who still believed that there is a pack, or
+# none.
+t_repacked() {
+    cat > writer.py <<'END'
+import errno, os, random, sys, time
+who, until = sys.argv[1], time.monotonic() + float(sys.argv[2])
+rng, known, told, acts = random.Random(who), {}, 0, 0
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+def write(path, flags, text):
+    fd = os.open(path, os.O_WRONLY | flags, 0o644)
+    try:
+        assert os.write(fd, text.encode()) == len(text)
+    finally:
+        os.close(fd)
+while time.monotonic() < until:
+    acts += 1
+    path = f"m/s/{who}.{rng.randrange(12)}"
+    was, text, act = known.get(path), f"{acts} " * rng.randrange(1, 60), rng.randrange(8)
+    try:
+        if act < 3:
+            write(path, os.O_CREAT | os.O_TRUNC, text)
+            known[path] = text
+        elif act < 5:
+            write(path, os.O_CREAT | os.O_APPEND, text)
+            known[path] = (was or "") + text
+        elif act == 5:
+            write(path + ".new", os.O_CREAT | os.O_TRUNC, text)
+            os.rename(path + ".new", path)
+            known[path] = text
+        elif act == 6 and was is not None:
+            os.unlink(path)
+            known.pop(path)
+        elif act == 7:
+            try:
+                write(path, os.O_CREAT | os.O_EXCL, text)
+                assert was is None, f"{path} was there, and is made anew"
+                known[path] = text
+            except FileExistsError:
+                assert was is not None, f"{path} was removed, and is there"
+    except OSError as error:
+        # Who is told has to look.
+        assert error.errno in (errno.ESTALE, errno.EBUSY, errno.ENOENT), (act, error)
+        assert error.errno != errno.ENOENT or was is None, (act, path, error)
+        told += 1
+        found = read(path)
+        known.pop(path, None)
+        if found is not None:
+            known[path] = found
+        continue
+    found = read(path)
+    assert found == known.get(path), f"act {act}: {path} has {found and found[:40]!r}, not {known.get(path, '')[:40]!r} after {was and was[:40]!r}"
+    if acts % 40 == 0:
+        for path in [p for p in known]:
+            found = read(path)
+            assert found == known[path], f"later: {path} has {found and found[:40]!r}, not {known[path][:40]!r}"
+        time.sleep(rng.choice((0, 0.3, 1.2, 2.5)))
+with open(f"{who}.known", "w") as file:
+    file.write(repr(known))
+print(who, acts, "acts", told, "told")
+END
+    local pids=() what=pack turn node time=${T_SECONDS:-40}
+    on() { PLFS_SHARED_MEMORY=$PWD/$1 timeout $((time + 60)) plfs run --mount m -- "${@:2}"; }
+    mkdir one two
+    plfs layout --workload auto m/s > /dev/null
+    for node in one two; do
+        for turn in a b; do on $node python3 writer.py $node.$turn "$time" > $node.$turn.out 2>&1 & pids+=($!); done
+    done
+    turn=0
+    while kill -0 "${pids[@]}" 2> /dev/null; do
+        # One kill in three.
+        if [ $((turn++ % 3)) = 2 ]; then
+            PLFS_SHARED_MEMORY=$PWD/one timeout --foreground -s KILL "$((RANDOM % 5)).$((RANDOM % 9))" plfs $what m/s > out 2>&1 || true
+        else
+            PLFS_SHARED_MEMORY=$PWD/one plfs $what m/s >> said 2>&1 || true
+        fi
+        case $what in pack) what=unpack ;; *) what=pack ;; esac
+    done
+    for node in "${pids[@]}"; do wait $node || { cat ./*.out said; exit 1; }; done
+    explored "$(awk '{ n += $2 } END { print n }' ./*.out)" "acts in a directory that is packed and unpacked"
+    explored "$(grep -c ' unpacked [1-9]' said)" "times it was unpacked"
+    grep -q ' packed [1-9]' said && grep -q ' unpacked [1-9]' said || { cat said; exit 1; }
+    for what in pack unpack; do
+        plfs $what m/s > out || fail "$what: $(cat out)"
+        in_m python3 -c '
+import ast, glob
+for name in glob.glob("*.known"):
+    for path, text in ast.literal_eval(open(name).read()).items():
+        found = open(path).read()
+        assert found == text, (path, found[:40], text[:40])'
+    done
+    [ "$(find m/s -name '.plfs-pack*')" = "" ]
+}
+
 # System calls for a file that is made, written and closed; asked for; read. They are what the
 # pack's log needs, and of the door's: a look at the pack's name and at the ordinary one, an open
 # and a close of the placeholder, and who the user is.
@@ -471,7 +571,7 @@ for test in $(declare -F | sed -n 's/^declare -f t_//p'); do
     rm -rf "$work/dir" "$work/skip"
     mkdir -p "$work/dir/m/s"
     (cd "$work/dir" && plfs run --mount m -- true && plfs layout --workload small m/s > /dev/null)
-    export -f fail in_m "t_$test"
+    export -f fail in_m explored "t_$test"
     timeout -k 5 "${T_TIMEOUT_S:-120}" bash -euc "set -o pipefail; cd '$work/dir'; t_$test" > "$work/log" 2>&1 < /dev/null
     case $? in
         0) result "$test" ok ;;

@@ -499,7 +499,7 @@ pub(crate) unsafe fn open_at(
                     let target =
                         at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(at)?);
                     if plfs()?.is_mounted(&target) {
-                        if plfs()?.small(&target, true)?.is_some() {
+                        if plfs()?.small(&target, true, true)?.is_some() {
                             return Ok(i64::from(PLFS_IS_PACKED));
                         }
                         match plfs()?.create_with_name(&target, options) {
@@ -1075,6 +1075,10 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
         may_change_names(at, Some(stat.uid))?;
         return Ok(plfs.unlink(at).map(|()| 0)?);
     }
+    if plfs.is_changing(at)? {
+        must_be_no_dir(path)?;
+        return Ok(plfs.unlink(at).map(|()| 0)?);
+    }
     let container = plfs.container_to_remove(at);
     match rustix::fs::unlinkat(dir, path, AtFlags::empty()) {
         Err(Errno::NOENT) => {
@@ -1116,7 +1120,8 @@ pub unsafe extern "C" fn plfs_door_rename(
             must_not_lead_through_file(&from)?;
             must_not_lead_through_file(&to)?;
         }
-        if source.is_some() || target.is_some() {
+        let is_one = source.is_some() || target.is_some();
+        if is_one || plfs()?.is_changing(&from)? || plfs()?.is_changing(&to)? {
             return rename_packed((&from, source), (&to, target), flags);
         }
         let rename = || {
@@ -1164,7 +1169,9 @@ fn rename_packed(
         return Err(Failure::new(Errno::INVAL, "names of a pack cannot be exchanged"));
     }
     may_rename((from, source), (to, target))?;
-    Ok(plfs()?.rename(from, to).map(|()| 0)?)
+    plfs()?.rename(from, to)?;
+    plfs()?.was_renamed(from, to);
+    Ok(0)
 }
 
 /// truncate(2), for any file.

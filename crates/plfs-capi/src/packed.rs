@@ -207,7 +207,9 @@ fn open(
     *out = std::ptr::null_mut();
     let plfs = plfs()?;
     let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
-    let Some(small) = plfs.small(at, create && !is_dir && plfs.is_mounted(at))? else {
+    let access = access_of(flags);
+    let writes = (access.write || flags & libc::O_TRUNC != 0) && flags & libc::O_PATH == 0;
+    let Some(small) = plfs.small(at, create && !is_dir && plfs.is_mounted(at), writes)? else {
         return elsewhere(at);
     };
     if is_dir || flags & libc::O_DIRECTORY != 0 {
@@ -220,7 +222,7 @@ fn open(
         ));
     }
     let options = OpenOptions {
-        access: access_of(flags),
+        access,
         create,
         exclusive: flags & libc::O_EXCL != 0,
         truncate: flags & libc::O_TRUNC != 0,

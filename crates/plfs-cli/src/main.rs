@@ -418,9 +418,10 @@ enum Command {
     ///
     /// New files of the directory go to its pack from then on (plfs-layout). A file is on storage
     /// in the pack before its plain name goes: whatever ends the command loses nothing, and to run
-    /// it again goes on. Files that are open, have several names, are larger than 1 MiB or no
-    /// regular files stay as they are, are named, and make the exit status 1. Directories below
-    /// are left alone.
+    /// it again goes on. Programs may use the files meanwhile, through PLFS; it takes some seconds
+    /// more than the copies, until all know of the pack. Files that are open, have several names,
+    /// are larger than 1 MiB or no regular files stay as they are, are named, and make the exit
+    /// status 1. Directories below are left alone.
     #[command(after_help = "Examples:\n  plfs pack plfs.d/thumbnails\n  plfs layout --workload \
                             small plfs.d/new        for a directory that is still empty")]
     Pack {
@@ -438,8 +439,9 @@ enum Command {
     ///
     /// Afterwards the directory is an ordinary one with ordinary files, and there is no pack; its
     /// workload is auto, if it was small. Whatever ends the command loses nothing, and to run it
-    /// again goes on. It is refused while a process has files of the pack open for writing: a mount
-    /// lets go some seconds after the last write.
+    /// again goes on. Programs may use the files meanwhile, through PLFS. It is refused, and all is
+    /// as it was, if a process goes on writing files of the pack that it has open for more than ten
+    /// seconds.
     #[command(after_help = "Example:\n  plfs unpack plfs.d/thumbnails")]
     Unpack {
         /// Show how many files have been moved

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plfs_core::{Plfs, Repacked, Workload};
+use plfs_core::{Plfs, REPACK_SETTLES, Repacked};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -30,25 +30,14 @@ struct Answer {
 /// Moves the small files of directories into their packs.
 pub fn pack(out: &mut Out, shows: bool, json: bool, dirs: &[PathBuf]) -> Result<(), Fail> {
     each(out, dirs, json, "packed", |plfs, dir| {
-        let mut layout = plfs.own_layout(dir)?.unwrap_or_default();
-        if plfs.workload_of(&dir.join("file"))? != Workload::Small {
-            layout.workload = Some(Workload::Small);
-            plfs.set_directory_layout(dir, Some(&layout))?;
-        }
-        moved(shows, |told| plfs.pack_dir(dir, told))
+        moved(shows, |told| plfs.pack_dir(dir, REPACK_SETTLES, told))
     })
 }
 
 /// Moves all files of directories out of their packs, which go.
 pub fn unpack(out: &mut Out, shows: bool, json: bool, dirs: &[PathBuf]) -> Result<(), Fail> {
     each(out, dirs, json, "unpacked", |plfs, dir| {
-        // First, so that no program makes a new file in the pack meanwhile.
-        if plfs.workload_of(&dir.join("file"))? == Workload::Small {
-            let mut layout = plfs.own_layout(dir)?.unwrap_or_default();
-            layout.workload = Some(Workload::Auto);
-            plfs.set_directory_layout(dir, Some(&layout))?;
-        }
-        moved(shows, |told| plfs.unpack_dir(dir, told))
+        moved(shows, |told| plfs.unpack_dir(dir, REPACK_SETTLES, told))
     })
 }
 

@@ -21,6 +21,14 @@ use crate::name::SegmentRef;
 
 /// Name of a pack in its directory: the hard link to the superblock.
 pub const NAME: &str = ".plfs-pack";
+/// In the mode of that name: files of the directory move into the pack, or out of it, and ordinary
+/// ones come first (FORMAT.md section 12).
+pub const CHANGING: u32 = 0o1000;
+/// Beside that name: the directory of plain files that go into the pack.
+pub const IN: &str = ".plfs-pack.in";
+/// The same of files that go out of it. While it is there, and the files move, nobody writes any
+/// file of the pack.
+pub const OUT: &str = ".plfs-pack.out";
 /// Bytes of a name at most: NAME_MAX of Linux.
 pub const NAME_MAX: usize = 255;
 /// Pieces in a record at most: its length must fit in a byte, in units of 8.

@@ -80,8 +80,8 @@ pub use log::CommitHorizon;
 pub use packs::{OpenPack, pack_of_stand_in};
 pub use plain::{LOOK_BYTES, Written};
 pub use plfs::{
-    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, Repacked, Small, Writers,
-    link_text_of, may_be_logical,
+    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, REPACK_SETTLES, Repacked,
+    Small, Writers, link_text_of, may_be_logical,
 };
 pub use plfs_format::attribute::Decision;
 pub use plfs_format::backend::State as BackendState;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lru::LruCache;
-use plfs_format::pack::NAME;
+use plfs_format::pack::{CHANGING, NAME};
 use plfs_format::superblock::FILE_BYTES;
 
 use crate::autocommit::{self, Autocommit};
@@ -22,7 +22,7 @@ use crate::lifecycle::remove_if_nameless;
 use crate::pack::{Pack, PackOptions};
 use crate::store::machine::boot_time_ns;
 use crate::store::shm::sealed;
-use crate::store::{HighFd, Links, Store};
+use crate::store::{HighFd, Links, Open, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
@@ -65,6 +65,11 @@ pub struct OpenPack {
     handles: AtomicUsize,
     /// Its directory was removed, and who closes the last file takes it away.
     is_gone: AtomicBool,
+    /// See [`OpenPack::is_changing`].
+    is_changing: AtomicBool,
+    /// The pack's name. As long as it is open no other file gets its inode, by which the pack is
+    /// known.
+    _name: Option<Arc<dyn StoreFile>>,
 }
 
 /// What a [stand-in](OpenPack::stand_in) begins with. The directory of the pack follows, and zeros.
@@ -158,6 +163,12 @@ impl OpenPack {
         let file = Arc::new(sealed("plfs-pack", &bytes).ok()?);
         *known = Some((dir, file.clone()));
         Some(file)
+    }
+
+    /// Whether files of the directory moved into the pack, or out of it, when its name was looked
+    /// at last: then ordinary ones come first.
+    pub fn is_changing(&self) -> bool {
+        self.is_changing.load(Ordering::Acquire)
     }
 
     /// There is a handle on a file of it, until [`OpenPack::close_handle`].
@@ -285,8 +296,10 @@ impl Packs {
         let is_good =
             |known: &Arc<OpenPack>| known.container().is_below_root(&path) && !known.has_failed();
         let known = lock(&self.table).packs.get(&(stat.dev, stat.ino)).cloned();
+        let is_changing = stat.mode & CHANGING != 0;
         if let Some(known) = known.filter(is_good) {
             known.moved(dir);
+            known.is_changing.store(is_changing, Ordering::Release);
             return Ok(Some(known));
         }
         let options = PackOptions { hold: Some(HOLD), ..PackOptions::default() };
@@ -305,6 +318,8 @@ impl Packs {
             stand_in: Mutex::default(),
             handles: AtomicUsize::new(0),
             is_gone: AtomicBool::new(false),
+            is_changing: AtomicBool::new(is_changing),
+            _name: store.open(&path, Open::READ).ok(),
         });
         self.found.store(true, Ordering::Release);
         let mut table = lock(&self.table);

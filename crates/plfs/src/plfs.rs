@@ -1,13 +1,14 @@
 //! L6: the file system as programs see it: paths to files. Keeps the table of open files, so that
 //! all handles of a process on one file agree.
 
+mod changing;
 mod check_pack;
 mod names;
 mod repack;
 mod small;
 mod spread;
 
-pub use repack::Repacked;
+pub use repack::{REPACK_SETTLES, Repacked};
 pub use small::Small;
 pub use spread::{Place, link_text_of};
 
@@ -255,7 +256,8 @@ impl Plfs {
             return Ok(opened);
         }
         let may_be_new = options.create && options.writers == Writers::Unknown;
-        if let Some(small) = self.small(path, may_be_new)? {
+        let writes = options.access.write || options.truncate;
+        if let Some(small) = self.small(path, may_be_new, writes)? {
             return self.open_small(small, options).map(Opened::Plain);
         }
         let mut lost = false;

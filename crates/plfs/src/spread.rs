@@ -19,6 +19,8 @@ mod map;
 mod tree;
 mod turn;
 
+pub(crate) use turn::Turn;
+
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};

@@ -402,7 +402,11 @@ impl Door {
             // As between two file systems.
             _ => return Err(Errno::XDEV),
         }
-        if self.is_in_pack(&from_dir, name)? || self.is_in_pack(&to_dir, new_name)? {
+        if self.is_in_pack(&from_dir, name)?
+            || self.is_in_pack(&to_dir, new_name)?
+            || self.is_changing(&from_dir)?
+            || self.is_changing(&to_dir)?
+        {
             return self.rename_in_pack(caller, (&from_dir, name), (&to_dir, new_name), flags);
         }
         let exchange = flags.contains(RenameFlags::EXCHANGE);

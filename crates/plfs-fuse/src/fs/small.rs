@@ -4,7 +4,7 @@
 //! Owners and modes are the pack's, the kernel checks them. All programs of a mount share the
 //! daemon's view of a pack, so each sees at once what others do.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -74,11 +74,18 @@ impl Door {
     /// What a name is in the pack of its directory.
     fn stat_in_pack(&self, dir: &Inode, name: &OsStr) -> Result<Option<(Arc<OpenPack>, PackStat)>> {
         let Some(pack) = self.pack_of(dir)? else { return Ok(None) };
-        match pack.stat(name.as_bytes()) {
-            Ok(stat) => Ok(Some((pack, stat))),
+        let path = self.path_of(dir, name)?;
+        let _acting = Acting::as_daemon();
+        match self.plfs.shown_in(&pack, &path) {
+            Ok(stat) => Ok(stat.map(|stat| (pack, stat))),
             Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(errno_of(error)),
         }
+    }
+
+    /// Whether files move into the pack of a directory, or out of it.
+    pub(super) fn is_changing(&self, dir: &Inode) -> Result<bool> {
+        Ok(self.pack_of(dir)?.is_some_and(|pack| pack.is_changing()))
     }
 
     pub(super) fn is_in_pack(&self, dir: &Inode, name: &OsStr) -> Result<bool> {
@@ -182,7 +189,17 @@ impl Door {
 
     /// Removes a name, if a pack has it.
     pub(super) fn unlink_in_pack(&self, parent: &Inode, name: &OsStr) -> Result<bool> {
-        let Some((pack, stat)) = self.stat_in_pack(parent, name)? else { return Ok(false) };
+        let Some((pack, stat)) = self.stat_in_pack(parent, name)? else {
+            if !self.is_changing(parent)? {
+                return Ok(false);
+            }
+            let stat = rustix::fs::statat(dir_of(parent)?, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let path = self.path_of(parent, name)?;
+            let _acting = Acting::as_daemon();
+            self.plfs.unlink(&path).map_err(errno_of)?;
+            self.name_is_gone(parent, name, &stat, 1);
+            return Ok(true);
+        };
         let _acting = Acting::as_daemon();
         self.plfs.unlink(&self.path_of(parent, name)?).map_err(errno_of)?;
         self.is_gone_from_pack(&pack, &stat, parent, name);
@@ -255,7 +272,7 @@ impl Door {
         let Some(pack) = self.pack_of(dir)? else { return Ok(()) };
         let mut both = Vec::new();
         for (_, entry) in listing.entries(0) {
-            if pack.stat(entry.name.as_bytes()).is_ok() {
+            if !pack.is_changing() && pack.stat(entry.name.as_bytes()).is_ok() {
                 both.push(entry.name.to_owned());
             }
         }
@@ -268,10 +285,14 @@ impl Door {
             }
             *listing = kept;
         }
+        let ordinary: HashSet<Vec<u8>> = match pack.is_changing() {
+            true => listing.entries(0).map(|(_, entry)| entry.name.as_bytes().to_vec()).collect(),
+            false => HashSet::new(),
+        };
         let mut after = Vec::new();
         loop {
             let names = pack.list(&after, NAMES).map_err(errno_of)?;
-            for (name, stat) in &names {
+            for (name, stat) in names.iter().filter(|(name, _)| !ordinary.contains(&**name)) {
                 let name = OsStr::from_bytes(name);
                 let ino = stat.ino(pack.container().identity);
                 listing.push(Entry { name, ino, kind: FileType::RegularFile });

@@ -76,7 +76,7 @@ pub(crate) fn end_node(container: &Container, config: &Config) -> Result<bool> {
     let Some(dir) = &config.shared_memory else { return Ok(false) };
     let user = container.store.user();
     let path = log::page_path_of(container, dir, user);
-    log::reclaim(container.store.as_ref(), &path, user)
+    log::reclaim(container.store.as_ref(), &path, user, Some(container))
 }
 
 /// [`end_the_dead`] for one log set.
@@ -95,6 +95,7 @@ fn end(container: &Container, config: &Config, mark: OpenMark) -> Result<Cleared
             container.store.as_ref(),
             &log::page_path_of(container, dir, mark.uid),
             mark.uid,
+            Some(container),
         )?;
     }
     if let Some(text) = &mark.text {
@@ -222,7 +223,7 @@ pub(crate) fn reap(store: &dyn Store, shared_memory: &Path) {
         if i >= REAP_LEAST && boot_time_ns().saturating_sub(begun) > REAP_NS {
             break;
         }
-        let _ = log::reclaim(store, page, *uid);
+        let _ = log::reclaim(store, page, *uid, None);
     }
 }
 

@@ -119,8 +119,26 @@ impl Pack {
         }
     }
 
-    /// Joins the node's log set, unless the process has.
+    /// Joins the node's log set, unless the process has. EBUSY if the files of the pack move out:
+    /// who moves them looks for owners of log sets after he has said so, and this asks for that
+    /// after it has become one.
     pub(super) fn join(&self, state: &mut State) -> Result<()> {
+        let was_member = state.writer.is_some();
+        self.join_as_mover(state)?;
+        if was_member || !self.is_leaving()? {
+            return Ok(());
+        }
+        self.leave_locked(state)?;
+        let what = "`plfs unpack` moves the files out of its pack, or was killed: run it again";
+        Err(Error::refused(Errno::BUSY, "write", &self.dir(), what))
+    }
+
+    /// [`Pack::join`] for who moves files out and writes none.
+    pub fn take_part(&self) -> Result<()> {
+        self.join_as_mover(&mut lock(&self.state))
+    }
+
+    pub(super) fn join_as_mover(&self, state: &mut State) -> Result<()> {
         if let Some(writer) = &state.writer {
             return writer.check();
         }

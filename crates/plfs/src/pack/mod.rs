@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plfs_format::name::SegmentRef;
+use plfs_format::pack;
 pub use plfs_format::pack::{Attributes, FileId, When};
 use plfs_pack::{FileState, View};
 
@@ -42,7 +43,7 @@ use crate::error::{At, Result};
 use crate::lifecycle;
 use crate::log::{DataLog, LogSet, Moved};
 use crate::read::SegmentFiles;
-use crate::store::{Errno, Kind, Stat, Store, Time};
+use crate::store::{Errno, Kind, Links, Stat, Store, Time};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
@@ -316,6 +317,18 @@ impl Pack {
         Ok(catalog::has_owner(&names)
             && (!lifecycle::end_the_dead(&self.container, &self.config, &names)?
                 || catalog::has_owner(&self.container.list()?)))
+    }
+
+    /// Whether all files move out of it (`plfs unpack`): then nobody writes them. One call on the
+    /// storage, or two.
+    pub fn is_leaving(&self) -> Result<bool> {
+        let (store, dir) = (&self.container.store, self.dir());
+        match store.stat(&dir.join(pack::OUT), Links::Stay) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+            other => other.at("stat", &dir.join(pack::OUT))?,
+        };
+        let of = store.stat(&dir.join(pack::NAME), Links::Stay);
+        Ok(of.is_err() || of.is_ok_and(|stat| stat.mode & pack::CHANGING != 0))
     }
 
     /// Its container, for tools.

@@ -116,13 +116,15 @@ impl Pack {
     }
 
     /// Removes a file if it is as it was when `expected` was asked for, as far as this node knows;
-    /// whether it was. Nobody of the node changes it in between.
+    /// whether it was. Nobody of the node changes it in between. For who has moved it out, also if
+    /// [all move out](Pack::is_leaving): then this process writes no other one.
     pub fn unlink_if(&self, name: &[u8], expected: &PackStat) -> Result<bool> {
         self.must_be_name(name)?;
         let state = &mut *lock(&self.state);
         self.look(state)?;
-        self.join(state)?;
-        self.say_now(state, |known, _| {
+        let was_member = state.writer.is_some();
+        self.join_as_mover(state)?;
+        let was_same = self.say_now(state, |known, _| {
             let found = known.lookup(name)?;
             let is_same =
                 found.first().is_some_and(|(id, now)| PackStat::of(*id, now) == *expected);
@@ -130,7 +132,11 @@ impl Pack {
                 true => (gone(&ids_of(&found)), true),
                 false => (Vec::new(), false),
             })
-        })
+        })?;
+        if !was_member && self.is_leaving()? {
+            self.leave_locked(state)?;
+        }
+        Ok(was_same)
     }
 
     /// Renames a file in the directory; replaces atomically. What replaces another file is durable

@@ -79,6 +79,12 @@ impl Plfs {
                 }
             }
         }
+        let name = dir.join(pack::NAME);
+        if store.stat(&name, Links::Stay).is_ok_and(|stat| stat.mode & pack::CHANGING != 0) {
+            let what = "files move into the pack or out of it; if nobody does that any more it was \
+                        killed: `plfs pack` or `plfs unpack` of the directory goes on";
+            report.find(Severity::Garbage, name, 0, what);
+        }
         for entry in store.list(dir).unwrap_or_default() {
             if container::is_of_pack(&entry.name) && entry.name != pack::NAME {
                 let what = "a command was killed while it moved files; `plfs pack` or `plfs \

@@ -118,6 +118,9 @@ impl Plfs {
         if self.unlink_flat(path)? {
             return Ok(());
         }
+        if let Some(done) = self.unlink_changing(path)? {
+            return Ok(done);
+        }
         if let Some((pack, name)) = self.in_pack(path)? {
             return self.unlink_packed(&pack, name, path);
         }
@@ -173,6 +176,9 @@ impl Plfs {
         super::must_be_no_layout(to)?;
         if self.rename_flat(from, to, How::Rename)? {
             return Ok(());
+        }
+        if let Some(done) = self.rename_changing(from, to)? {
+            return Ok(done);
         }
         if let Some(done) = self.rename_packed(from, to)? {
             return Ok(done);

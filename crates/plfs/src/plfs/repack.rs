@@ -6,22 +6,33 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
+use plfs_format::layout::Workload;
 use plfs_format::pack;
 
+use super::changing::{path_in, stat_in};
 use super::small::attributes;
 use super::{Plfs, is_young, may_be_logical};
 use crate::container;
 use crate::error::{At, Result};
 use crate::pack::{Attributes, OUTGROWN_BYTES, Pack, PackOpen, PackOptions, PackStat, When};
 use crate::store::{self, Errno, Kind, Links, Open, Stat, Store, StoreFile};
-use crate::sync::Arc;
+use crate::sync::{Arc, thread};
 
 /// Files that are made durable at once: some 64 syncs less for each sync of the pack.
 const BATCH_FILES: usize = 64;
 /// Bytes of them, which are kept in memory. 4 MiB.
 const BATCH_BYTES: u64 = 4 << 20;
+
+/// How long a process believes that a directory has no pack, at most, or that its new files go to
+/// one: a second, as much at a mount for a second view of the same, and some.
+pub const REPACK_SETTLES: Duration = Duration::from_millis(2200);
+
+/// As many times as long who has written files of a pack stays its writer without doing more, or
+/// with what he does while its files move out. 5: ten seconds.
+const LEAVING: u32 = 5;
 
 /// What moving the files of a directory has come to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,57 +54,108 @@ struct Incoming {
 }
 
 impl Plfs {
-    /// Moves the small plain files of a directory into its pack, which is made if there is none.
-    /// Files that are open, have several names, are larger than 1 MiB or no regular files stay, and
-    /// are named. `progress` is told what has been moved so far, and may end it.
+    /// Moves the small plain files of a directory into its pack, which is made if there is none,
+    /// and makes the directory one for small files. Files that are open, have several names, are
+    /// larger than 1 MiB or no regular files stay, and are named. `progress` is told what has been
+    /// moved so far, and may end it.
     ///
-    /// Where nobody can tell whether other nodes have a file open, one that was written within the
-    /// last minute stays.
+    /// Other processes may use the files meanwhile; `settles` ([`REPACK_SETTLES`]) is how long they
+    /// believe what they have found out of the directory. Where nobody can tell whether other nodes
+    /// have a file open, one that was written within the last minute stays.
+    ///
+    /// EEXIST, and nothing has changed, if the pack hides an ordinary file.
     pub fn pack_dir(
         &self,
         dir: &Path,
+        settles: Duration,
         mut progress: impl FnMut(&Repacked) -> ControlFlow<()>,
     ) -> Result<Repacked> {
         self.take_back(dir)?;
         drop(self.make_pack(dir)?);
         let pack = self.own_view(dir)?;
-        let (mut done, aside) = (Repacked::default(), beside(dir, "in"));
-        let store = self.process.store.as_ref();
-        self.take_up(Some(&pack), dir, &mut done)?;
-        let mut names: Vec<OsString> = store
-            .list(dir)
-            .at("list", dir)?
-            .into_iter()
-            .map(|entry| entry.name)
-            .filter(|name| !container::is_hidden(name))
-            .collect();
+        let (mut done, aside) = (Repacked::default(), dir.join(pack::IN));
+        self.begin_to_change(&pack, dir)?;
+        {
+            let _turn = self.turn(dir)?;
+            self.take_up(Some(&pack), dir, &mut done)?;
+            remove_dir(self.process.store.as_ref(), &dir.join(pack::OUT))?;
+        }
+        if self.workload_of(&dir.join("file"))? != Workload::Small {
+            let mut layout = self.own_layout(dir)?.unwrap_or_default();
+            layout.workload = Some(Workload::Small);
+            self.set_directory_layout(dir, Some(&layout))?;
+        }
+        // From now on all look for a file in the pack.
+        thread::sleep(settles);
+        let mut names = self.ordinary_names(dir)?;
         names.sort_unstable();
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        for name in names {
-            match self.take_in(dir, &name)? {
-                Taken::Other => continue,
-                Taken::Stays(why) => {
-                    done.left.push((name, why.into()));
-                    continue;
-                }
-                Taken::In(incoming) => {
-                    bytes += incoming.stat.len;
-                    batch.push(incoming);
+        let mut names = names.into_iter().peekable();
+        while names.peek().is_some() {
+            let turn = self.turn(dir)?;
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            while batch.len() < BATCH_FILES
+                && bytes < BATCH_BYTES
+                && let Some(name) = names.next()
+            {
+                match self.take_in(dir, &name)? {
+                    Taken::Other => {}
+                    Taken::Stays(why) => done.left.push((name, why.into())),
+                    Taken::In(incoming) => {
+                        bytes += incoming.stat.len;
+                        batch.push(incoming);
+                    }
                 }
             }
-            if batch.len() >= BATCH_FILES || bytes >= BATCH_BYTES {
-                self.bring_in(&pack, dir, &aside, std::mem::take(&mut batch), &mut done)?;
-                bytes = 0;
-                if progress(&done).is_break() {
-                    break;
-                }
+            self.bring_in(&pack, dir, &aside, batch, &mut done)?;
+            drop(turn);
+            if progress(&done).is_break() {
+                break;
             }
         }
-        self.bring_in(&pack, dir, &aside, batch, &mut done)?;
-        let _ = progress(&done);
-        let _ = store.rmdir(&aside);
+        // Other nodes know of all that has moved when they do not look for ordinary files first.
+        thread::sleep(settles);
+        self.end_change(&pack, dir)?;
+        remove_dir(self.process.store.as_ref(), &aside)?;
         pack.close()?;
         Ok(done)
+    }
+
+    /// From now on ordinary files come before those of the pack. EEXIST if the pack hides one.
+    fn begin_to_change(&self, pack: &Pack, dir: &Path) -> Result<()> {
+        let (store, path) = (self.process.store.as_ref(), dir.join(pack::NAME));
+        let mode = store.stat(&path, Links::Stay).at("stat", &path)?.mode;
+        if mode & pack::CHANGING != 0 {
+            // Who began that was killed.
+            return Ok(());
+        }
+        for name in self.ordinary_names(dir)? {
+            if stat_in(pack, name.as_bytes())?.is_some() {
+                let what = "move files (the pack hides this one: first move it away by a program \
+                            without PLFS)";
+                return Err(Errno::EXIST).at(what, &dir.join(name));
+            }
+        }
+        set_mode(store, &path, mode | pack::CHANGING)
+    }
+
+    /// From now on files of the pack come before ordinary ones: there is no name that both have.
+    fn end_change(&self, pack: &Pack, dir: &Path) -> Result<()> {
+        let (store, path) = (self.process.store.as_ref(), dir.join(pack::NAME));
+        let _turn = self.turn(dir)?;
+        pack.refresh()?;
+        for name in self.ordinary_names(dir)? {
+            while let Some(stat) = stat_in(pack, name.as_bytes())? {
+                pack.unlink_if(name.as_bytes(), &stat)?;
+            }
+        }
+        pack.sync()?;
+        let mode = store.stat(&path, Links::Stay).at("stat", &path)?.mode;
+        set_mode(store, &path, mode & !pack::CHANGING)
+    }
+
+    fn ordinary_names(&self, dir: &Path) -> Result<Vec<OsString>> {
+        let entries = self.process.store.list(dir).at("list", dir)?.into_iter();
+        Ok(entries.map(|entry| entry.name).filter(|name| !container::is_hidden(name)).collect())
     }
 
     /// A view of the pack that says nothing before all of a file is there.
@@ -103,29 +165,31 @@ impl Plfs {
         found.map_or_else(|| Err(Errno::NOENT).at("open the pack of", dir), Ok)
     }
 
-    /// What earlier runs have left beside the pack. What was put aside goes if the pack, or an
-    /// ordinary file of its name, has the same bytes; else it gets its name back. Copies that were
-    /// not finished go.
+    /// What earlier runs have left beside the pack. What was put aside goes: the pack has got its
+    /// bytes before. Unless somebody who had it open has written it since: then it is an ordinary
+    /// file again. Copies that were not finished go.
     fn take_up(&self, pack: Option<&Pack>, dir: &Path, done: &mut Repacked) -> Result<()> {
         let store = self.process.store.as_ref();
-        let (aside, copies) = (beside(dir, "in"), beside(dir, "out"));
+        let (aside, copies) = (dir.join(pack::IN), dir.join(pack::OUT));
         for name in names_in(store, &aside)? {
             let (path, plain) = (aside.join(&name), dir.join(&name));
-            let bytes = whole(store.open(&path, Open::READ).at("open", &path)?.as_ref(), &path)?;
-            let is_packed = match pack {
-                Some(pack) => has_same(pack, name.as_bytes(), &bytes)?,
+            let stat = store.stat(&path, Links::Stay).at("stat", &path)?;
+            let is_old = match pack.map(|pack| stat_in(pack, name.as_bytes())).transpose()? {
                 None => false,
+                // Removed since, or renamed.
+                Some(None) => true,
+                Some(Some(packed)) => packed.mtime.ns() >= stat.mtime.ns(),
             };
             match store.stat(&plain, Links::Stay) {
-                _ if is_packed => {
+                Ok(now) if (now.dev, now.ino) == (stat.dev, stat.ino) => {
+                    store.unlink(&path).at("remove", &path)?;
+                }
+                _ if is_old => {
                     store.unlink(&path).at("remove", &path)?;
                     done.files += 1;
-                    done.bytes += bytes.len() as u64;
+                    done.bytes += stat.len;
                 }
                 Err(Errno::NOENT) => store.rename(&path, &plain).at("rename", &path)?,
-                _ if is_same_file(store, &path, &plain)? => {
-                    store.unlink(&path).at("remove", &path)?;
-                }
                 _ => done.left.push((name, format!("an earlier one is in {}", aside.display()))),
             }
         }
@@ -133,13 +197,7 @@ impl Plfs {
             let path = copies.join(name);
             store.unlink(&path).at("remove", &path)?;
         }
-        for dir in [&aside, &copies] {
-            match store.rmdir(dir) {
-                Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => {}
-                Err(errno) => return Err(errno).at("remove the directory", dir),
-            }
-        }
-        Ok(())
+        remove_dir(store, &aside)
     }
 
     /// What is to be done with a name of a directory.
@@ -198,32 +256,30 @@ impl Plfs {
         let store = self.process.store.as_ref();
         // In a block of their own: who looks sees no file without its bytes.
         pack.commit()?;
-        let mut copied = Vec::new();
-        for incoming in batch {
-            let name = incoming.name.as_bytes();
-            match pack.stat(name) {
-                Ok(_) if has_same(pack, name, &incoming.bytes)? => copied.push(incoming),
-                Ok(_) => {
-                    let why = "the pack has another file of this name, which hides it";
-                    done.left.push((incoming.name, why.into()));
-                }
-                Err(error) if error.errno() == Errno::NOENT => {
-                    copy_in(pack, &incoming)?;
-                    copied.push(incoming);
-                }
-                Err(error) => return Err(error),
+        pack.refresh()?;
+        for incoming in &batch {
+            // What an earlier run has copied may be old.
+            while let Some(stat) = stat_in(pack, incoming.name.as_bytes())? {
+                pack.unlink_if(incoming.name.as_bytes(), &stat)?;
             }
+            copy_in(pack, incoming)?;
         }
         pack.sync()?;
         match store.mkdir(aside, 0o700) {
             Err(Errno::EXIST) => {}
             other => other.at("make the directory", aside)?,
         }
-        for Incoming { name, file, stat, bytes } in copied {
+        for Incoming { name, file, stat, bytes } in batch {
             let (path, moved) = (dir.join(&name), aside.join(&name));
-            let packed = pack.stat(name.as_bytes())?;
             // Out of the way of who would open it now; whoever has opened it is found.
-            store.rename(&path, &moved).at("rename", &path)?;
+            match store.rename(&path, &moved) {
+                // A program without PLFS has removed it.
+                Err(Errno::NOENT) => {
+                    self.take_out(pack, &name)?;
+                    continue;
+                }
+                other => other.at("rename", &path)?,
+            }
             let now = store.stat(&moved, Links::Stay).at("stat", &moved)?;
             let is_same = (now.dev, now.ino, now.nlink) == (stat.dev, stat.ino, 1)
                 && (now.mode, now.uid, now.gid, now.mtime)
@@ -236,64 +292,126 @@ impl Plfs {
                 done.bytes += stat.len;
                 continue;
             }
-            // The plain one is the newer. If somebody has changed the packed one meanwhile, both
-            // stay.
-            let why = match pack.unlink_if(name.as_bytes(), &packed)? {
-                true => "it was changed or opened meanwhile",
-                false => "it was changed meanwhile, here and in the pack",
-            };
-            match store.link(&moved, &path) {
-                Ok(()) => store.unlink(&moved).at("remove", &moved)?,
-                Err(Errno::EXIST) => {}
+            // The plain one is the newer, and comes first.
+            let why = match store.link(&moved, &path) {
+                Ok(()) => {
+                    self.take_out(pack, &name)?;
+                    store.unlink(&moved).at("remove", &moved)?;
+                    "it was changed or opened meanwhile".to_owned()
+                }
+                Err(Errno::EXIST) => format!("an earlier one is in {}", aside.display()),
                 Err(errno) => return Err(errno).at("rename", &moved),
-            }
-            done.left.push((name, why.into()));
+            };
+            done.left.push((name, why));
+        }
+        // Before anybody who was told that the file in the pack is durable loses the ordinary one.
+        store.sync_dir(dir).at("sync", dir)
+    }
+
+    fn take_out(&self, pack: &Pack, name: &OsStr) -> Result<()> {
+        while let Some(stat) = stat_in(pack, name.as_bytes())? {
+            pack.unlink_if(name.as_bytes(), &stat)?;
         }
         Ok(())
     }
 
     /// Moves the files of a directory's pack out, to ordinary files with the same names, owners,
-    /// modes and times, and removes the pack. Files whose names ordinary ones have, with other
-    /// bytes, stay and are named, and so does the pack.
+    /// modes and times, and removes the pack. The directory is none for small files any more.
     ///
-    /// EBUSY if another process writes it.
+    /// Other processes may use the files meanwhile, as for [`Plfs::pack_dir`], but those that write
+    /// files of the pack without end: then it is EBUSY, and all is as it was; and who has one open
+    /// and writes it after it has moved is told. EEXIST, and nothing has changed, if the pack hides
+    /// an ordinary file.
     pub fn unpack_dir(
         &self,
         dir: &Path,
+        settles: Duration,
         mut progress: impl FnMut(&Repacked) -> ControlFlow<()>,
     ) -> Result<Repacked> {
-        let (mut done, aside) = (Repacked::default(), beside(dir, "out"));
+        let (mut done, aside) = (Repacked::default(), dir.join(pack::OUT));
         let store = self.process.store.as_ref();
         self.leave_packs()?;
         self.take_back(dir)?;
         let options = PackOptions { batch: true, ..PackOptions::default() };
-        let Some(pack) = Pack::find(&self.process.store, &self.process.config, dir, options)?
-        else {
+        let found = Pack::find(&self.process.store, &self.process.config, dir, options)?;
+        if found.is_some() {
+            let pack = self.own_view(dir)?;
+            self.begin_to_change(&pack, dir)?;
+        }
+        // First, so that no program makes a new file in the pack meanwhile.
+        let before = self.own_layout(dir)?;
+        if self.workload_of(&dir.join("file"))? == Workload::Small {
+            let mut layout = before.clone().unwrap_or_default();
+            layout.workload = Some(Workload::Auto);
+            self.set_directory_layout(dir, Some(&layout))?;
+        }
+        let Some(pack) = found else {
             self.take_up(None, dir, &mut done)?;
+            remove_dir(store, &aside)?;
             return Ok(done);
         };
-        if pack.is_written()? {
-            return Err(Errno::BUSY).at("unpack (a process has files of its pack open)", dir);
+        thread::sleep(settles);
+        match store.mkdir(&aside, 0o700) {
+            Err(Errno::EXIST) => {}
+            other => other.at("make the directory", &aside)?,
         }
-        self.take_up(Some(&pack), dir, &mut Repacked::default())?;
-        store.mkdir(&aside, 0o700).at("make the directory", &aside)?;
+        if !self.nobody_writes(&pack, settles)? {
+            remove_dir(store, &aside)?;
+            self.end_change(&pack, dir)?;
+            self.set_directory_layout(dir, before.as_ref())?;
+            pack.close()?;
+            return Err(Errno::BUSY).at("unpack (a process writes files of its pack)", dir);
+        }
+        pack.take_part()?;
+        {
+            let _turn = self.turn(dir)?;
+            self.take_up(Some(&pack), dir, &mut Repacked::default())?;
+        }
         let mut after = Vec::new();
         loop {
+            let turn = self.turn(dir)?;
+            pack.refresh()?;
             let names = pack.list(&after, BATCH_FILES)?;
             let Some((last, _)) = names.last() else { break };
             after = last.to_vec();
             self.bring_out(&pack, dir, &aside, names, &mut done)?;
+            drop(turn);
             if progress(&done).is_break() {
                 break;
             }
         }
-        self.take_up(Some(&pack), dir, &mut Repacked::default())?;
+        pack.refresh()?;
         let is_empty = pack.list(b"", 1)?.is_empty();
-        pack.close()?;
-        if is_empty {
-            self.remove_pack(dir)?
+        match is_empty {
+            true => {
+                pack.close()?;
+                // Who has opened a file to read it a moment ago does so.
+                thread::sleep(settles);
+                let view = self.own_view(dir)?;
+                self.nobody_writes(&view, settles)?;
+                self.remove_pack(dir)?;
+                remove_dir(store, &aside)?;
+            }
+            false => {
+                remove_dir(store, &aside)?;
+                self.end_change(&pack, dir)?;
+                pack.close()?;
+            }
         }
         Ok(done)
+    }
+
+    /// Whether nobody writes files of the pack, after a while at the latest.
+    fn nobody_writes(&self, pack: &Pack, settles: Duration) -> Result<bool> {
+        let end = Instant::now() + settles * LEAVING;
+        loop {
+            self.leave_packs()?;
+            match pack.is_written()? {
+                true if Instant::now() >= end => return Ok(false),
+                true => thread::sleep(settles / 50),
+                false => return Ok(true),
+            }
+        }
     }
 
     fn bring_out(
@@ -307,34 +425,27 @@ impl Plfs {
         let store = self.process.store.as_ref();
         let mut out = Vec::new();
         for (name, stat) in names {
-            let (path, tmp) =
-                (dir.join(OsStr::from_bytes(&name)), aside.join(OsStr::from_bytes(&name)));
+            let (path, tmp) = (path_in(dir, &name), path_in(aside, &name));
+            // An ordinary one is newer.
+            if store.stat(&path, Links::Stay).is_ok() {
+                pack.unlink_if(&name, &stat)?;
+                continue;
+            }
             copy_out(store, pack, &name, &stat, &tmp)?;
             match store.link(&tmp, &path) {
                 Ok(()) => out.push((name, stat, tmp)),
-                Err(Errno::EXIST) if is_same_file(store, &tmp, &path)? => {
-                    out.push((name, stat, tmp));
-                }
                 Err(Errno::EXIST) => {
-                    let why = "an ordinary file has this name and other bytes";
-                    done.left.push((OsStr::from_bytes(&name).to_owned(), why.into()));
+                    store.unlink(&tmp).at("remove", &tmp)?;
+                    pack.unlink_if(&name, &stat)?;
                 }
                 Err(errno) => return Err(errno).at("create", &path),
             }
         }
         store.sync_dir(dir).at("sync", dir)?;
         for (name, stat, tmp) in out {
-            match pack.unlink_if(&name, &stat)? {
-                true => {
-                    done.files += 1;
-                    done.bytes += stat.size;
-                }
-                false => {
-                    let path = dir.join(OsStr::from_bytes(&name));
-                    store.unlink(&path).at("remove", &path)?;
-                    let why = "it was changed meanwhile".to_owned();
-                    done.left.push((OsStr::from_bytes(&name).to_owned(), why));
-                }
+            if pack.unlink_if(&name, &stat)? {
+                done.files += 1;
+                done.bytes += stat.size;
             }
             store.unlink(&tmp).at("remove", &tmp)?;
         }
@@ -392,8 +503,18 @@ fn copy_out(
     to.sync_all().at("sync", tmp)
 }
 
-fn beside(dir: &Path, what: &str) -> PathBuf {
-    dir.join(format!("{}.{what}", pack::NAME))
+/// Durable on return.
+fn set_mode(store: &dyn Store, path: &Path, mode: u32) -> Result<()> {
+    store.chmod(path, mode).at("set the mode of", path)?;
+    store.open(path, Open::READ).at("open", path)?.sync_all().at("sync", path)
+}
+
+/// Removes a directory that may not be there, or may have something.
+fn remove_dir(store: &dyn Store, dir: &Path) -> Result<()> {
+    match store.rmdir(dir) {
+        Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno).at("remove the directory", dir),
+    }
 }
 
 /// The names in a directory that may not be there.
@@ -411,35 +532,4 @@ fn whole(file: &dyn StoreFile, path: &Path) -> Result<Vec<u8>> {
     bytes.truncate(n);
     bytes.shrink_to_fit();
     Ok(bytes)
-}
-
-/// Whether the pack has a file of this name with these bytes.
-fn has_same(pack: &Pack, name: &[u8], bytes: &[u8]) -> Result<bool> {
-    let file = match pack.open_file(name, PackOpen::default()) {
-        Err(error) if error.errno() == Errno::NOENT => return Ok(false),
-        other => other?,
-    };
-    let mut packed = vec![0; bytes.len() + 1];
-    let n = pack.read_at(&file, &mut packed, 0)?;
-    Ok(packed[..n] == *bytes)
-}
-
-fn is_same_file(store: &dyn Store, one: &Path, other: &Path) -> Result<bool> {
-    if store.stat(other, Links::Stay).at("stat", other)?.kind != Kind::File {
-        return Ok(false);
-    }
-    let open = |path: &Path| store.open(path, Open::READ).at("open", path);
-    let (a, b): (Arc<dyn StoreFile>, Arc<dyn StoreFile>) = (open(one)?, open(other)?);
-    let (mut left, mut right, mut at) = (vec![0; 1 << 20], vec![0; 1 << 20], 0);
-    loop {
-        let n = store::read_full(a.as_ref(), &mut left, at).at("read", one)?;
-        let m = store::read_full(b.as_ref(), &mut right, at).at("read", other)?;
-        if left[..n] != right[..m] {
-            return Ok(false);
-        }
-        if n < left.len() {
-            return Ok(true);
-        }
-        at += n as u64;
-    }
 }

@@ -5,6 +5,7 @@
 //! is told of either. So nothing is hidden but by who does not know of the pack, and `check` names
 //! that.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -77,13 +78,23 @@ impl Small<'_> {
 impl Plfs {
     /// The name `path` in the pack of its directory; with `create` also if it is in none and a new
     /// file goes there, whose pack is made if there is none. `None`: an ordinary file, or nothing.
+    /// `writes`: it is to be written.
     ///
     /// Costs a stat in a directory with a pack, and another one with `create`.
-    pub fn small<'a>(&self, path: &'a Path, create: bool) -> Result<Option<Small<'a>>> {
+    pub fn small<'a>(
+        &self,
+        path: &'a Path,
+        create: bool,
+        writes: bool,
+    ) -> Result<Option<Small<'a>>> {
         let Some((dir, name)) = parts(path) else { return Ok(None) };
-        let pack = self.pack(dir)?;
+        let mut pack = self.pack(dir)?;
+        if writes && pack.as_ref().is_some_and(|pack| pack.is_changing()) {
+            self.before_write(path)?;
+            pack = self.pack(dir)?;
+        }
         if let Some(known) = &pack
-            && let Some(stat) = stat_in(known, name)?
+            && let Some(stat) = self.shown_in(known, path)?
         {
             return Ok(pack.map(|pack| Small { pack, name, path, stat: Some(stat) }));
         }
@@ -101,6 +112,9 @@ impl Plfs {
             Ok(_) => return Ok(None),
         }
         let pack = pack.map_or_else(|| self.make_pack(dir), Ok)?;
+        if pack.is_changing() && pack.is_leaving()? {
+            return Ok(None);
+        }
         Ok(Some(Small { pack, name, path, stat: None }))
     }
 
@@ -170,9 +184,9 @@ impl Plfs {
     pub fn behind(&self, path: &Path, links: Links) -> Result<(PathBuf, Option<Stat>)> {
         let mut path = path.to_path_buf();
         for _ in 0..LINKS_MAX {
-            if let Some((dir, name)) = parts(&path)
+            if let Some((dir, _)) = parts(&path)
                 && let Some(pack) = self.pack(dir)?
-                && let Some(stat) = stat_in(&pack, name)?
+                && let Some(stat) = self.shown_in(&pack, &path)?
             {
                 return Ok((path, Some(stat.stat(pack.container().identity))));
             }
@@ -239,34 +253,28 @@ impl Plfs {
     /// The pack that has the name `path`.
     pub(super) fn in_pack<'a>(&self, path: &'a Path) -> Result<Option<Packs<'a>>> {
         let Some((dir, name)) = parts(path) else { return Ok(None) };
-        self.has(self.pack(dir)?, name)
-    }
-
-    fn has<'a>(&self, pack: Option<Arc<OpenPack>>, name: &'a [u8]) -> Result<Option<Packs<'a>>> {
-        let Some(pack) = pack else { return Ok(None) };
-        Ok(stat_in(&pack, name)?.map(|_| (pack, name)))
+        let Some(pack) = self.pack(dir)? else { return Ok(None) };
+        Ok(self.shown_in(&pack, path)?.map(|_| (pack, name)))
     }
 
     /// What a name of a pack is; `None` for others.
     pub fn packed_stat(&self, path: &Path) -> Result<Option<PackStat>> {
-        let Some((dir, name)) = parts(path) else { return Ok(None) };
-        self.pack(dir)?.map_or(Ok(None), |pack| stat_in(&pack, name))
+        let Some((dir, _)) = parts(path) else { return Ok(None) };
+        self.pack(dir)?.map_or(Ok(None), |pack| self.shown_in(&pack, path))
     }
 
     /// A handle on the file of a pack with this path; `None` if it is none.
     pub fn open_packed(&self, path: &Path, options: OpenOptions) -> Result<Option<File>> {
+        if options.access.write && self.is_changing(path)? {
+            self.before_write(path)?;
+        }
         match self.in_pack(path)? {
             Some(found) => self.open_in(found, path, options).map(Some),
             None => Ok(None),
         }
     }
 
-    pub(super) fn open_in(
-        &self,
-        (pack, name): Packs<'_>,
-        path: &Path,
-        options: OpenOptions,
-    ) -> Result<File> {
+    fn open_in(&self, (pack, name): Packs<'_>, path: &Path, options: OpenOptions) -> Result<File> {
         if options.create && options.exclusive {
             return Err(Errno::EXIST).at("create", path);
         }
@@ -326,7 +334,17 @@ impl Plfs {
         let mut entries = self.process.store.list(dir).at("list", dir)?;
         entries.retain(|entry| !container::is_hidden(&entry.name));
         let Some(pack) = self.pack(dir)? else { return Ok(entries) };
+        let _turn = match pack.is_changing() {
+            true => self.turn(dir)?,
+            false => None,
+        };
         let mut names = pack.list(b"", usize::MAX)?;
+        if pack.is_changing() {
+            entries = self.process.store.list(dir).at("list", dir)?;
+            entries.retain(|entry| !container::is_hidden(&entry.name));
+            let ordinary: HashSet<&[u8]> = entries.iter().map(|e| e.name.as_bytes()).collect();
+            names.retain(|(name, _)| !ordinary.contains(&**name));
+        }
         let is_packed = |entry: &Entry| {
             let name = entry.name.as_bytes();
             names.binary_search_by(|(packed, _)| packed.as_ref().cmp(name)).is_ok()
@@ -391,7 +409,13 @@ impl Plfs {
 
     /// Copies a file of a pack to `tmp`, durably, and gives it the name `path` as well. False if
     /// there is something.
-    fn write_out(&self, packed: &Packed, stat: &PackStat, tmp: &Path, path: &Path) -> Result<bool> {
+    pub(super) fn write_out(
+        &self,
+        packed: &Packed,
+        stat: &PackStat,
+        tmp: &Path,
+        path: &Path,
+    ) -> Result<bool> {
         let store = self.process.store.as_ref();
         let file = store.open(tmp, Open::create_new(0o600)).at("create", tmp)?;
         let mut buffer = vec![0; COPY_BYTES];
@@ -595,15 +619,7 @@ pub(super) fn temporary(dir: &Path) -> PathBuf {
     dir.join(format!("{}.{:016x}", pack::NAME, random_u64()))
 }
 
-fn stat_in(pack: &OpenPack, name: &[u8]) -> Result<Option<PackStat>> {
-    match pack.stat(name) {
-        Ok(stat) => Ok(Some(stat)),
-        Err(error) if error.errno() == Errno::NOENT => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn parts(path: &Path) -> Option<(&Path, &[u8])> {
+pub(super) fn parts(path: &Path) -> Option<(&Path, &[u8])> {
     let is_own = |name: &OsStr| container::is_layout(name) || container::is_of_pack(name);
     let name = path.file_name().filter(|name| !is_own(name))?;
     Some((path.parent()?, name.as_bytes()))

@@ -14,11 +14,25 @@ use crate::sync::{Arc, thread};
 const TURN_TRIES: u32 = 30_000;
 
 /// While it lives, others wait who ask for the same. It ends with the process at the latest.
-pub(super) struct Turn(pub(super) Arc<dyn StoreFile>);
+pub(crate) struct Turn(pub(super) Arc<dyn StoreFile>);
 
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.leave_gate();
+    }
+}
+
+impl Turn {
+    /// Waits for the gate of a file. `None`: there are no locks there.
+    pub(crate) fn wait_for(file: Arc<dyn StoreFile>, path: &Path) -> Result<Option<Turn>> {
+        for _ in 0..TURN_TRIES {
+            match file.try_gate() {
+                Ok(true) => return Ok(Some(Turn(file))),
+                Ok(false) => thread::sleep(Duration::from_millis(1)),
+                Err(_) => return Ok(None),
+            }
+        }
+        Err(Error::refused(Errno::BUSY, "lock", path, "another process has it for long"))
     }
 }
 
@@ -30,14 +44,7 @@ impl Names<'_> {
             Err(Errno::NOENT) => self.make_lock(&path)?,
             other => other.at("open", &path)?,
         };
-        for _ in 0..TURN_TRIES {
-            match file.try_gate() {
-                Ok(true) => return Ok(Some(Turn(file))),
-                Ok(false) => thread::sleep(Duration::from_millis(1)),
-                Err(_) => return Ok(None),
-            }
-        }
-        Err(Error::refused(Errno::BUSY, "lock", &path, "another process has it for long"))
+        Turn::wait_for(file, &path)
     }
 
     /// A file that everybody may lock, who or whatever made it.

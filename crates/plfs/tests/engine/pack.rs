@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plfs::Config;
 use plfs::pack::{Attributes, FileId, Pack, PackFile, PackOpen, PackOptions};
 use plfs::store::{Errno, Store};
+use plfs::{Backends, Config, Layout, Plfs};
+use plfs_format::mark::Mark;
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, rounds, seeds};
 
 use crate::scratch::fresh_dir;
@@ -887,6 +888,49 @@ fn what_was_held_outlives_all_processes_of_its_node() {
         for n in 1..200 {
             assert_eq!(content(&far, format!("f{n}").as_bytes()).unwrap(), [7; 900]);
         }
+    }
+}
+
+/// The same where the data log lies on another backend: only the next writer carried it, and a
+/// check said EXDEV.
+#[test]
+fn what_was_held_for_another_backend_is_carried_by_who_looks() {
+    let (memory, node) = (memory(), Node::new());
+    memory.mkdir(Path::new("/n"), 0o755).unwrap();
+    memory.sync_dir(Path::new("/")).unwrap();
+    let (store, root): (Arc<dyn Store>, _) = (Arc::new(memory.clone()), Path::new("/m"));
+    let plfs = Plfs::new(store.clone(), Config::clone(&node.config()));
+    let id = plfs::add_backend(&store, &node.config(), root, Path::new("/n")).unwrap().unwrap();
+    let layout = Layout { backends: Some(Backends::Listed(vec![id])), ..Layout::default() };
+    plfs.set_directory_layout(root, Some(&layout)).unwrap();
+    let fault = FaultStore::new(store);
+    let held = PackOptions { hold: Some(LONG), ..AT_ONCE };
+    let faulty: Arc<dyn Store> = Arc::new(fault.clone());
+    let one = Pack::open(&faulty, &node.config(), root, held).unwrap();
+    for n in 0..100 {
+        put(&one, format!("f{n}").as_bytes(), &[7; 900]).unwrap();
+        one.commit().unwrap();
+    }
+    fault.kill_at(1);
+    let dir = one.container().dir.clone();
+    drop(one);
+    // Its mark says that this process lives.
+    for entry in memory.list(&dir).unwrap() {
+        let path = dir.join(&entry.name);
+        if entry.name.to_string_lossy().ends_with(".open") {
+            let mark = Mark::parse(memory.readlink(&path).unwrap().to_str().unwrap()).unwrap();
+            memory.unlink(&path).unwrap();
+            let dead = Mark { start: mark.start ^ 1, place: 0, ..mark };
+            memory.symlink(Path::new(&dead.text()), &path).unwrap();
+        }
+    }
+    let far = Node::new().open(&memory, AT_ONCE);
+    assert_eq!(names(&far), [b""; 0]);
+    let report = plfs.check_pack(root).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    assert_eq!(names(&far).len(), 100);
+    for n in 0..100 {
+        assert_eq!(content(&far, format!("f{n}").as_bytes()).unwrap(), [7; 900]);
     }
 }
 

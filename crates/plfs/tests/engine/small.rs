@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use plfs::store::{Errno, Links, Open, Store, Time, write_full};
 use plfs::{Access, Config, File, Layout, OpenOptions, Plfs, Repacked, Workload};
@@ -486,7 +487,7 @@ fn what_cannot_be_packed_stays_and_is_named() {
     world.memory.symlink(Path::new("a"), &at("link")).unwrap();
     world.memory.mkdir(&at("sub"), 0o755).unwrap();
     let open = world.memory.open(&at("open"), Open::READ_WRITE).unwrap();
-    let done = plfs.pack_dir(Path::new(DIR), go_on).unwrap();
+    let done = plfs.pack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
     assert_eq!((done.files, done.bytes), (4, 6 + (1 << 20)));
     let mut left: Vec<&[u8]> = done.left.iter().map(|(name, _)| name.as_bytes()).collect();
     left.sort_unstable();
@@ -497,10 +498,10 @@ fn what_cannot_be_packed_stays_and_is_named() {
     drop(open);
     world.memory.unlink(&at("link")).unwrap();
     world.memory.rmdir(&at("sub")).unwrap();
-    let done = plfs.pack_dir(Path::new(DIR), go_on).unwrap();
+    let done = plfs.pack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
     assert_eq!((done.files, done.left.len()), (1, 3));
     assert_eq!(all(&world.plfs()), before);
-    let done = plfs.unpack_dir(Path::new(DIR), go_on).unwrap();
+    let done = plfs.unpack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
     assert_eq!((done.files, done.left), (5, vec![]));
     assert!(!world.is_ordinary(".plfs-pack"));
     assert_eq!(all(&world.plfs()), before);
@@ -515,7 +516,7 @@ fn dies_at_each_call(act: impl Fn(&Plfs) -> plfs::Result<Repacked>, is_packed: b
             world.put(&format!("f{n:02}"), &vec![n as u8; n * 50]);
         }
         if is_packed {
-            world.plfs().pack_dir(Path::new(DIR), go_on).unwrap();
+            world.plfs().pack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
         }
     };
     let world = World::new();
@@ -580,14 +581,135 @@ fn ended(memory: &MemStore) -> MemStore {
 
 #[test]
 fn a_death_while_files_are_packed_loses_nothing() {
-    let calls = dies_at_each_call(|plfs| plfs.pack_dir(Path::new(DIR), go_on), false);
+    let calls =
+        dies_at_each_call(|plfs| plfs.pack_dir(Path::new(DIR), Duration::ZERO, go_on), false);
     explored(calls, "crash points of packing a directory");
 }
 
 #[test]
 fn a_death_while_files_are_unpacked_loses_nothing() {
-    let calls = dies_at_each_call(|plfs| plfs.unpack_dir(Path::new(DIR), go_on), true);
+    let calls =
+        dies_at_each_call(|plfs| plfs.unpack_dir(Path::new(DIR), Duration::ZERO, go_on), true);
     explored(calls, "crash points of unpacking a directory");
+}
+
+/// A directory whose files moved into its pack, or out of it, was not to be written meanwhile: who
+/// still believed that there was no pack, or one, wrote names that were hidden or gone afterwards.
+/// Here another process writes between two batches; `preload_small/repacked` has real ones.
+#[test]
+fn what_is_written_while_files_move_is_there() {
+    let world = World::new();
+    for n in 0..140 {
+        world.put(&format!("f{n:03}"), &vec![n as u8; n]);
+    }
+    let (plfs, other) = (world.plfs(), world.plfs());
+    let mut known: BTreeMap<String, Vec<u8>> =
+        (0..140).map(|n| (format!("f{n:03}"), vec![n as u8; n])).collect();
+    let contents = |plfs: &Plfs| -> BTreeMap<String, Vec<u8>> {
+        all(plfs).into_iter().map(|(name, (bytes, _, _))| (name, bytes)).collect()
+    };
+    let write = |name: &str, bytes: &[u8], options: OpenOptions| {
+        let file = other.open(&at(name), options).unwrap().file();
+        file.append(bytes).unwrap();
+        file.close().unwrap();
+    };
+    for turn in 0..3 {
+        let mut known_now = known.clone();
+        let mut during = |done: &Repacked| {
+            if done.files >= 64 && done.files < 100 {
+                // Of those that have moved, and of those that have not.
+                for n in [turn * 10, 130 - turn * 10] {
+                    let name = |n: usize| format!("f{n:03}");
+                    write(&name(n), b"cut", OpenOptions { truncate: true, ..WRITE });
+                    known_now.insert(name(n), b"cut".to_vec());
+                    write(&name(n + 1), b"more", WRITE);
+                    known_now.get_mut(&name(n + 1)).unwrap().extend(b"more");
+                    other.unlink(&at(&name(n + 2))).unwrap();
+                    known_now.remove(&name(n + 2));
+                    other.rename(&at(&name(n + 3)), &at(&name(n + 4))).unwrap();
+                    let moved = known_now.remove(&name(n + 3)).unwrap();
+                    known_now.insert(name(n + 4), moved);
+                    write(&format!("new{turn}.{n}"), b"new", WRITE);
+                    known_now.insert(format!("new{turn}.{n}"), b"new".to_vec());
+                    write("tmp", b"over", WRITE);
+                    other.rename(&at("tmp"), &at(&name(n + 5))).unwrap();
+                    known_now.insert(name(n + 5), b"over".to_vec());
+                    assert_eq!(contents(&other), known_now);
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        // As long as the other one believes that there is no pack.
+        let (dir, settles) = (Path::new(DIR), Duration::from_millis(1100));
+        let done = match turn % 2 {
+            0 => plfs.pack_dir(dir, settles, &mut during),
+            _ => plfs.unpack_dir(dir, settles, &mut during),
+        };
+        let done = done.unwrap();
+        assert_eq!(done.left, []);
+        assert!(done.files > 100, "{turn}: {done:?}");
+        known = known_now;
+        assert_eq!(contents(&world.plfs()), known);
+        other.leave_all().unwrap();
+    }
+}
+
+/// An unpack that was refused had made the directory one for ordinary files.
+#[test]
+fn an_unpack_that_is_refused_leaves_all_as_it_was() {
+    let world = World::new();
+    let (plfs, other) = (world.plfs(), world.plfs());
+    put(&other, "f", b"text");
+    let left = || {
+        let path = at(".plfs-pack");
+        let beside = world.memory.list(Path::new(DIR)).unwrap();
+        let mut names: Vec<_> = beside.into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        (
+            names,
+            plfs.own_layout(Path::new(DIR)).unwrap(),
+            world.memory.stat(&path, Links::Stay).unwrap().mode,
+        )
+    };
+    let before = left();
+    assert_eq!(errno(plfs.unpack_dir(Path::new(DIR), Duration::ZERO, go_on)), Errno::BUSY);
+    assert_eq!(left(), before);
+    other.leave_all().unwrap();
+    // An ordinary file that the pack hides would show instead.
+    world.put("f", b"hidden");
+    let before = left();
+    for refused in [
+        plfs.unpack_dir(Path::new(DIR), Duration::ZERO, go_on),
+        plfs.pack_dir(Path::new(DIR), Duration::ZERO, go_on),
+    ] {
+        assert_eq!(errno(refused), Errno::EXIST);
+        assert_eq!(left(), before);
+    }
+    world.memory.unlink(&at("f")).unwrap();
+    let done = plfs.unpack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
+    assert_eq!((done.files, done.left), (1, vec![]));
+    assert_eq!(content(&plfs, "f").unwrap(), b"text");
+}
+
+/// A new pack may get the inode of the name of one that is gone: a process that had known that one
+/// took it for the same, and wrote where nobody looks.
+#[test]
+fn who_has_a_file_of_a_pack_that_moves_out_is_told_and_finds_the_next_pack() {
+    let world = World::new();
+    let (plfs, other) = (world.plfs(), world.plfs());
+    put(&other, "f", b"text");
+    let open = other.open(&at("f"), OpenOptions::create()).unwrap().file();
+    other.leave_all().unwrap();
+    let done = plfs.unpack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
+    assert_eq!((done.files, done.left), (1, vec![]));
+    let told = open.write_at(b"lost", 0).map(drop).and_then(|()| open.close());
+    assert!(told.is_err(), "{told:?}");
+    assert_eq!(content(&other, "f").unwrap(), b"text");
+    plfs.pack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
+    put(&other, "g", b"next");
+    other.leave_all().unwrap();
+    assert_eq!(content(&world.plfs(), "g").unwrap(), b"next");
+    assert_eq!(content(&world.plfs(), "f").unwrap(), b"text");
 }
 
 /// Two threads each found the pack for themselves, both the process's first call there. What was

@@ -247,11 +247,17 @@ impl LogSet {
 /// left in a tray is given to the storage, their mark in the container goes, if it has the nonce of
 /// the page and is that user's, and the page.
 ///
-/// The store has the container; nobody needs to have it open. False also if there is no page, or if
+/// The store has the container; nobody needs to have it open, unless logs of it lie on another
+/// backend: then `of` is it, or it waits for who has. False also if there is no page, or if
 /// the container is not where it was: then a page is removed, and a mark stays; but not a page with
 /// something in its tray whose root is not there either, which was moved perhaps: that waits for
 /// who has the container open.
-pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> {
+pub(crate) fn reclaim(
+    store: &dyn Store,
+    path: &Path,
+    uid: u32,
+    of: Option<&Container>,
+) -> Result<bool> {
     let heir = |page: &SharedPage| -> Result<bool> {
         let words = page.words();
         let (state, nonce) =
@@ -283,7 +289,7 @@ pub(crate) fn reclaim(store: &dyn Store, path: &Path, uid: u32) -> Result<bool> 
                 .is_some_and(|mark| mark.nonce == nonce && mark.uid == uid)
             {
                 if let Some(tray) = tray {
-                    tray.carry(&LogsBelow { store, dir: &dir, set: state as u32 })?;
+                    tray.carry(&LogsBelow { store, dir: &dir, set: state as u32, of })?;
                 }
                 let ended = match words[SYNC_FAILED].load(Ordering::SeqCst) {
                     0 => store.unlink(&mark),

@@ -16,6 +16,7 @@ use plfs_format::name::{self, SegmentRef};
 
 use super::durable::{FileName, mark_unsynced};
 use super::page::{INDEX_END, SET, TRAY_DATA, TRAY_FROM, TRAY_REFUSED, TRAY_SINCE};
+use crate::container::Container;
 use crate::error::{At, Error, Result};
 use crate::store::machine::boot_time_ns;
 use crate::store::shm::SharedPage;
@@ -259,11 +260,13 @@ impl Tray<'_> {
     }
 }
 
-/// The logs of a container that nobody has open: those that lie in its directory.
+/// The logs of a container that nobody writes: those that lie in its directory, and if somebody has
+/// it open those on other backends.
 pub(super) struct LogsBelow<'a> {
     pub store: &'a dyn Store,
     pub dir: &'a Path,
     pub set: u32,
+    pub of: Option<&'a Container>,
 }
 
 impl LogsBelow<'_> {
@@ -279,8 +282,13 @@ impl Logs for LogsBelow<'_> {
     }
 
     fn segment(&self, at: &SegmentRef) -> Result<(Arc<dyn StoreFile>, PathBuf)> {
-        match at.backend {
-            0 => self.open(self.dir.join(name::data_log(at))),
+        match (at.backend, self.of.filter(|of| of.dir == self.dir)) {
+            (0, _) => self.open(self.dir.join(name::data_log(at))),
+            // By its own store, which knows the directory there.
+            (_, Some(of)) => {
+                let path = of.segment_path(at)?;
+                Ok((of.store.open(&path, Open::READ_WRITE).at("open", &path)?, path))
+            }
             // Only who has the container open knows where.
             _ => Err(Errno::XDEV).at("open a data log of", self.dir),
         }
