@@ -499,6 +499,7 @@ impl LogicalFile {
         let sync = promise == Durability::Durable;
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
+                self.sessions.sync(&self.container, None)?;
                 catalog::sync_logs(&self.container, None)?;
                 self.container.sync_names(self.name_dir.as_deref())?;
             }

@@ -9,7 +9,8 @@ use lru::LruCache;
 
 use crate::catalog;
 use crate::container::Container;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::store::Errno;
 use crate::sync::{Mutex, lock};
 
 /// Files that are remembered: 65,536, some 6 MB. For files that are older a sync makes all log sets
@@ -60,11 +61,18 @@ impl Sessions {
             (inner.unsynced.peek(&container.identity).cloned(), inner.forgot)
         };
         match &sets {
-            Some(sets) => sets
-                .iter()
-                .filter(|set| Some(**set) != own)
-                .try_for_each(|set| catalog::sync_logs(container, Some(*set)))?,
-            None if forgot => catalog::sync_logs(container, None)?,
+            Some(sets) => {
+                for set in sets.iter().filter(|set| Some(**set) != own) {
+                    if !catalog::sync_logs(container, Some(*set))? {
+                        let why = "this process wrote to it as another user, whose logs it may not \
+                                   open now";
+                        return Err(Error::refused(Errno::ACCESS, "sync", &container.dir, why));
+                    }
+                }
+            }
+            None if forgot => {
+                catalog::sync_logs(container, None)?;
+            }
             None => return Ok(()),
         }
         let mut inner = lock(&self.0);

@@ -361,8 +361,9 @@ fn has_token(container: &Container, token: Time) -> Result<bool> {
 }
 
 /// Makes all logs of a log set durable, or of all sets, as far as this user may open them. Fails if
-/// a sync of one of them has failed before in this boot of the host.
-pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
+/// a sync of one of them has failed before in this boot of the host. Whether all could be opened.
+pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
+    let mut is_whole = true;
     let sets = match only {
         Some(set) => vec![set],
         None => container
@@ -394,7 +395,10 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
                 listed = container.store.list(&dir);
             }
             let entries = match listed {
-                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => continue,
+                Err(errno @ (Errno::NOENT | Errno::ACCESS | Errno::PERM)) => {
+                    is_whole &= errno == Errno::NOENT || !is_used;
+                    continue;
+                }
                 other => other.at("list", &dir)?,
             };
             for entry in entries {
@@ -402,7 +406,9 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
                 match container.store.open(&path, Open::READ) {
                     Ok(file) => told(file.sync_data()).at("sync", &path)?,
                     // Gone, or another user's, who syncs it.
-                    Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
+                    Err(errno @ (Errno::NOENT | Errno::ACCESS | Errno::PERM)) => {
+                        is_whole &= errno == Errno::NOENT;
+                    }
                     Err(errno) => return Err(errno).at("open, to sync it,", &path),
                 }
             }
@@ -413,7 +419,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
         }
         log::must_be_synced(container, set)?;
     }
-    Ok(())
+    Ok(is_whole)
 }
 
 /// The backends on which logs of a set may lie, and whether one of its streams does.

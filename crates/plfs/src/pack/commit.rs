@@ -356,7 +356,7 @@ impl Pack {
         for other in std::mem::take(&mut state.others) {
             match other == set.id() {
                 true => set.sync_index(u64::MAX)?,
-                false => catalog::sync_logs(&self.container, Some(other))?,
+                false => catalog::sync_logs(&self.container, Some(other)).map(drop)?,
             }
         }
         set.sync_names_once(|| self.container.sync_names(Some(&self.dir())))

@@ -69,7 +69,9 @@ impl Pack {
         }
         // What lies below data of this boot may be left out, and in the tree it is not in doubt.
         let sets: BTreeSet<u32> = state.known.names.unsynced().map(|segment| segment.set).collect();
-        sets.iter().try_for_each(|set| catalog::sync_logs(&self.container, Some(*set)))?;
+        for set in &sets {
+            catalog::sync_logs(&self.container, Some(*set))?;
+        }
         let path = self.container.path(&format!("{}{:08x}", name::FLAT_TMP, random_u64() as u32));
         let written = self.write_tree(state, covers, &path);
         if written.is_err() {

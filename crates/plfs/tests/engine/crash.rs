@@ -478,6 +478,27 @@ fn a_sync_after_a_close_makes_all_durable() {
     assert_eq!(&bytes, b"kept");
 }
 
+/// A process became another user after the close, and may not open the logs that it wrote: the sync
+/// skipped them and said that all is durable.
+#[test]
+fn a_sync_that_may_not_open_what_was_left_says_so() {
+    let (memory, node) = (memory(), Node::new());
+    let faults = FaultStore::new(Arc::new(memory.clone()));
+    let (plfs, path) = (node.process(Arc::new(faults.clone())), Path::new("/m/f"));
+    let file = open(&plfs, path).unwrap();
+    file.write_at(b"kept", 0).unwrap();
+    file.close().unwrap();
+    let file = open(&plfs, path).unwrap();
+    faults.fail_matching(".data", Op::Open, plfs::store::Errno::ACCESS);
+    assert_eq!(file.sync().unwrap_err().errno(), plfs::store::Errno::ACCESS);
+    faults.reset();
+    file.sync().unwrap();
+    let (node, mut bytes) = (Node::new(), [0; 4]);
+    let left = open(&node.process(Arc::new(memory.crash())), path).unwrap();
+    assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 4);
+    assert_eq!(&bytes, b"kept");
+}
+
 /// Bytes are synced. Then one process of a node overwrites them and commits without a sync, and
 /// another one syncs something else: the index log that both share was durable then, with
 /// the record of the first one, whose data was not. After a power cut the old bytes were hidden by
