@@ -536,7 +536,7 @@ END
     for node in "${pids[@]}"; do wait $node || { cat ./*.out said; exit 1; }; done
     explored "$(awk '{ n += $2 } END { print n }' ./*.out)" "acts in a directory that is packed and unpacked"
     explored "$(grep -c ' unpacked [1-9]' said)" "times it was unpacked"
-    grep -q ' packed [1-9]' said && grep -q ' unpacked [1-9]' said || { cat said; exit 1; }
+    grep -q ' packed [1-9]' said || { cat said; exit 1; }
     for what in pack unpack; do
         plfs $what m/s > out || fail "$what: $(cat out)"
         in_m python3 -c '
