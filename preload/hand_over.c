@@ -145,10 +145,14 @@ EXPORT int recvmmsg(
 
 void kernel_writes(void)
 {
-	if (door_thread.inside || atomic_exchange(&writes_unseen, true))
+	static _Atomic bool done;
+	if (door_thread.inside || atomic_load(&done))
 		return;
 	int saved = errno;
+	atomic_store(&writes_unseen, true);
+	/* Who comes at the same time does it, too. */
 	hand_over_all(SHARED_ALL, "written by libaio or io_uring");
+	atomic_store(&done, true);
 	errno = saved;
 }
 
