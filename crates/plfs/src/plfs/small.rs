@@ -7,7 +7,6 @@
 
 use std::ffi::OsStr;
 use std::iter;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -21,9 +20,10 @@ use crate::error::{At, Result};
 use crate::file::{Access, File, Packed};
 use crate::log::Durability;
 use crate::pack::{FileId, Pack, PackOpen, PackOptions, PackStat};
-use crate::packs::OpenPack;
+use crate::packs::{OpenPack, PackPlace, StandIn};
+use crate::process::Process;
 use crate::store::machine::{group, random_u64, umask};
-use crate::store::{Entry, Errno, HighFd, Kind, Links, Open, Stat, Store};
+use crate::store::{Entry, Errno, Kind, Links, Open, Stat, Store};
 use crate::sync::Arc;
 
 /// Bytes that are copied at once when a file moves out. 1 MiB, which is about all.
@@ -48,14 +48,6 @@ pub struct Small<'a> {
     stat: Option<PackStat>,
 }
 
-struct StandIn(Arc<HighFd>);
-
-impl AsFd for StandIn {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 impl Small<'_> {
     /// What it is; `None`: it is new.
     pub fn stat(&self) -> Option<PackStat> {
@@ -64,8 +56,8 @@ impl Small<'_> {
 
     /// A file in memory that stands for the pack's name, to be opened again by its descriptor:
     /// that costs the storage nothing. `None`: there is none.
-    pub fn stand_in(&self) -> Option<impl AsFd> {
-        self.pack.stand_in().map(StandIn)
+    pub fn stand_in(&self) -> Option<Arc<StandIn>> {
+        self.pack.stand_in()
     }
 
     /// The name of the pack, whose inode stands for all its files.
@@ -129,20 +121,27 @@ impl Plfs {
     }
 
     /// A handle on the file of a pack that another program of the node had open, and handed over:
-    /// by the path of the pack's name, the file's id and a name that it had. ENOENT if the pack is
-    /// not there any more.
+    /// by the place of the pack, the file's id and a name that it had. ENOENT if the pack is not
+    /// there any more.
     pub fn open_inherited(
         &self,
-        pack_name: &Path,
-        identity: (u64, u64),
+        place: &PackPlace,
         (id, name): (FileId, &[u8]),
         access: Access,
     ) -> Result<File> {
-        let dir = pack_name.parent().unwrap_or(Path::new("/"));
-        let pack = self.pack(dir)?.filter(|pack| pack.container().identity == identity);
+        let dir = &place.dir;
+        let pack = self.pack(dir)?.filter(|pack| pack.container().identity == place.identity);
+        let pack = match pack {
+            // The directory was renamed.
+            None => {
+                let Process { packs, store, config, .. } = &*self.process;
+                packs.find_by_container(store, config, place)?
+            }
+            pack => pack,
+        };
         let pack = pack.map_or_else(|| Err(Errno::NOENT).at("open the pack of", dir), Ok)?;
         let file = pack.open_id(id, name)?;
-        let path = dir.join(OsStr::from_bytes(name));
+        let path = pack.dir().join(OsStr::from_bytes(name));
         Ok(File::of_pack(Packed::new(pack, file), path, access))
     }
 
