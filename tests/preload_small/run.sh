@@ -475,6 +475,10 @@ t_two_at_once() {
     while read -r name; do [ "$(in_m cat "m/s/$name")" = one ]; done < <(head -20 one)
 }
 
+# A file of the pack and another kind of name that two processes make at once: one of them does.
+# Both did, and the second one's was hidden.
+t_one_winner() { in_m "$work/beside" m/s 4000; }
+
 # kill -9 in the middle: what was closed is there, and the pack is sound.
 t_killed() {
     local round pid

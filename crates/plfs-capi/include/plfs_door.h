@@ -585,6 +585,15 @@ int plfs_door_packed_utimens(int dirfd,
 int plfs_door_packed_is(int dirfd, const char *path, int at_flags);
 
 /**
+ * For who has just made `path`, which is to be no file of a pack: 0; or -EEXIST if one was made at
+ * the same moment, and `path` is gone again. PLFS_NOT_MANAGED of what is in no managed directory.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_packed_beside(int dirfd, const char *path);
+
+/**
  * Where the file of a pack is that `path` is a name of, or leads to by links: 0, and its absolute
  * path in `out`, which has room for PATH_MAX bytes; or PLFS_NOT_PACKED.
  *

@@ -245,7 +245,14 @@ fn open(
     if plfs_door_has_room(fd.as_raw_fd(), spare) == 0 {
         return Err(Errno::MFILE.into());
     }
-    let file = plfs.open_small(small, options)?;
+    let is_new = small.stat().is_none();
+    let file = match plfs.open_small(small, options) {
+        // Somebody has made another kind of file meanwhile.
+        Err(error) if is_new && !options.exclusive && error.errno() == Errno::EXIST => {
+            return elsewhere(at);
+        }
+        other => other?,
+    };
     *out = PlfsFile::with_placeholder(file, flags & libc::O_APPEND != 0, stand_in);
     Ok(i64::from(fd.into_raw_fd()))
 }
@@ -555,6 +562,18 @@ pub unsafe extern "C" fn plfs_door_packed_is(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { on_packed(dirfd, path, links_of(at_flags), |_, _, _| Ok(0)) }
+}
+
+/// For who has just made `path`, which is to be no file of a pack: 0; or -EEXIST if one was made at
+/// the same moment, and `path` is gone again. PLFS_NOT_MANAGED of what is in no managed directory.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_beside(dirfd: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
+    call(|| Ok(plfs()?.made_beside(&at?).map(|()| 0)?)) as c_int
 }
 
 /// Where the file of a pack is that `path` is a name of, or leads to by links: 0, and its absolute

@@ -46,6 +46,8 @@ pub struct Small<'a> {
     name: &'a [u8],
     path: &'a Path,
     stat: Option<PackStat>,
+    /// Of [`Pack::made_beside`], before somebody looked for an ordinary file.
+    beside: Option<u64>,
 }
 
 impl Small<'_> {
@@ -77,7 +79,8 @@ impl Plfs {
         if let Some(known) = &pack
             && let Some(stat) = stat_in(known, name)?
         {
-            return Ok(pack.map(|pack| Small { pack, name, path, stat: Some(stat) }));
+            let stat = Some(stat);
+            return Ok(pack.map(|pack| Small { pack, name, path, stat, beside: None }));
         }
         // A layout that cannot be read refuses new files only, and where they are made.
         if !create || !matches!(self.is_born_packed(path), Ok(true)) {
@@ -87,19 +90,53 @@ impl Plfs {
         if let Some(pack) = &pack {
             pack.learn_names(self.process.store.as_ref(), dir);
         }
-        match self.process.store.stat(path, Links::Stay) {
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno).at("create", path),
-            Ok(_) => return Ok(None),
+        let beside = pack.as_ref().and_then(|pack| pack.made_beside());
+        match self.is_free(path) {
+            Err(error) if error.errno() == Errno::EXIST => return Ok(None),
+            other => other?,
         }
         let pack = pack.map_or_else(|| self.make_pack(dir), Ok)?;
-        Ok(Some(Small { pack, name, path, stat: None }))
+        Ok(Some(Small { pack, name, path, stat: None, beside }))
+    }
+
+    /// EEXIST if there is an ordinary file, or anything else.
+    fn is_free(&self, path: &Path) -> Result<()> {
+        match self.process.store.stat(path, Links::Stay) {
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno).at("create", path),
+            Ok(_) => Err(Errno::EXIST).at("create", path),
+        }
+    }
+
+    /// For who has just made something at `path` that is no file of a pack. If the pack of the
+    /// directory has the name meanwhile, it goes again: EEXIST. Processes that make files there
+    /// after this find it.
+    pub fn made_beside(&self, path: &Path) -> Result<()> {
+        let Some((dir, name)) = parts(path) else { return Ok(()) };
+        let Some(pack) = self.pack(dir)? else { return Ok(()) };
+        pack.changes();
+        // Who may not write the pack has looked before.
+        if pack.may_be_beside(name).unwrap_or(true) {
+            return Ok(());
+        }
+        let store = &self.process.store;
+        let gone = match store.stat(path, Links::Stay) {
+            Ok(stat) if stat.kind == Kind::Dir => store.rmdir(path),
+            // The bytes have another name.
+            Ok(stat) if stat.kind != Kind::File || stat.nlink > 1 => store.unlink(path),
+            _ => return Ok(()),
+        };
+        match gone {
+            Ok(()) | Err(Errno::NOENT) => Err(Errno::EXIST).at("make", path),
+            // Somebody has put something in there.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Opens or creates what [`Plfs::small`] found. A new file belongs to this process's user, and
     /// to the group that the kernel would give it; the umask cuts its mode.
     pub fn open_small(&self, small: Small<'_>, options: OpenOptions) -> Result<File> {
-        let Small { pack, name, path, stat } = small;
+        let Small { pack, name, path, stat, beside } = small;
         // As Linux has it, also of a file that is opened for reading.
         let truncate = options.truncate;
         let mut how = PackOpen { truncate, ..PackOpen::default() };
@@ -116,7 +153,7 @@ impl Plfs {
         if truncate || stat.is_none() {
             pack.changes();
         }
-        let file = pack.open_file(name, how)?;
+        let file = pack.open_file_beside(name, how, (beside, &|| self.is_free(path)))?;
         Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
     }
 
@@ -294,11 +331,8 @@ impl Plfs {
         }
         let pack = self.make_pack(dir)?;
         pack.learn_names(self.process.store.as_ref(), dir);
-        match self.process.store.stat(path, Links::Stay) {
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno).at("create", path),
-            Ok(_) => return Err(Errno::EXIST).at("create", path),
-        }
+        let beside = pack.made_beside();
+        self.is_free(path)?;
         pack.changes();
         let how = PackOpen {
             create: true,
@@ -308,7 +342,7 @@ impl Plfs {
             uid,
             gid,
         };
-        let file = pack.open_file(name, how)?;
+        let file = pack.open_file_beside(name, how, (beside, &|| self.is_free(path)))?;
         Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
     }
 
