@@ -256,6 +256,9 @@ enum maker {
 	NOT_MADE
 };
 enum maker maker_of(int dirfd, const char *path);
+/* The kernel has made a name, if rc is 0. -1 and EEXIST if a pack got a file of that name at the
+ * same moment: then it is gone again. */
+int made_beside(int dirfd, const char *path, int rc);
 /* Returns what `by_plfs` gives, but for a name that is in no flat directory: then `by_kernel`. */
 #define MAKE(dirfd, path, by_plfs, by_kernel) \
 	do { \
@@ -263,7 +266,8 @@ enum maker maker_of(int dirfd, const char *path);
 		if (maker_ == NOT_MADE) \
 			return -1; \
 		int made_ = maker_ == MADE_BY_PLFS ? PLFS(by_plfs) : PLFS_NOT_FLAT; \
-		return made_ == PLFS_NOT_FLAT ? by_kernel : (int)to_errno(made_); \
+		return made_ == PLFS_NOT_FLAT ? made_beside(dirfd, path, by_kernel) \
+					      : (int)to_errno(made_); \
 	} while (0)
 /* Is it the name of a pack, or of what lies beside one for a moment? No program sees it. */
 bool path_is_hidden(int dirfd, const char *path);

@@ -241,14 +241,21 @@ unsigned ofd_descriptors(void)
 	return atomic_load(&descriptors);
 }
 
+/* The position of a placeholder that went in a message says more than that (PLFS_PASSED). */
+#define PASSED_POSITION (((int64_t)1 << PLFS_PASSED_NOTE) - 1)
+
 /* lseek of fd while o is there. */
 static int64_t seek_in_kernel(struct ofd *o, int fd, int64_t offset, int whence)
 {
 	fd_hold_numbers();
-	int64_t at = OFD_IS_GONE;
+	int64_t at = OFD_IS_GONE, passed = 0;
 	if (fd_is_at(fd, o)) {
+		if (o->is_packed)
+			passed = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) & ~PASSED_POSITION;
+		if (whence == SEEK_SET)
+			offset = passed && offset > PASSED_POSITION ? -1 : passed | offset;
 		at = RAW(SYS_lseek, (long)fd, offset, (long)whence);
-		at = at < 0 ? -errno : at;
+		at = at < 0 ? -errno : at & ~passed;
 	}
 	fd_release_numbers();
 	return at;
@@ -324,6 +331,21 @@ void fd_give_position(int fd, struct ofd *o)
 	if (fd_is_at(fd, o))
 		share_position(o->shared, fd, true);
 	fd_release_numbers();
+}
+
+int64_t fd_pass_packed(int fd, struct ofd *o)
+{
+	int64_t at = atomic_load(&o->shared->position);
+	if (at == POSITION_IN_KERNEL)
+		return 0;
+	at = PLFS(plfs_door_packed_pass(o->file, fd, ofd_flags(o), at));
+	if (at < 0)
+		return at;
+	fd_hold_numbers();
+	if (fd_is_at(fd, o) && RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) == at)
+		atomic_store(&o->shared->position, POSITION_IN_KERNEL);
+	fd_release_numbers();
+	return 0;
 }
 
 void fd_share_descriptions(void)

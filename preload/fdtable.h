@@ -32,7 +32,7 @@ struct ofd {
 	unsigned forks;
 	struct description *shared;
 	plfs_file *file;
-	/* It is a file of a pack; then the placeholder is open on the pack's name. */
+	/* It is a file of a pack; then the placeholder is open on what stands for the pack. */
 	bool is_packed;
 	/* Descriptors of its own that libplfs may need for it, but for logs. */
 	unsigned descriptors;
@@ -171,6 +171,10 @@ int ofd_set_position(struct ofd *o, int fd, int64_t position);
 /* Makes the position of o, at fd, the kernel's, for who has the descriptor alone. Its description
  * is locked. */
 void fd_give_position(int fd, struct ofd *o);
+
+/* The same of a file of a pack: whoever gets the placeholder finds in its position which one it is.
+ * 0 or a negative errno. */
+int64_t fd_pass_packed(int fd, struct ofd *o);
 
 /* Another program is about to have our descriptors: lets it find their descriptions. */
 void fd_share_descriptions(void);

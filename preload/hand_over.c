@@ -68,60 +68,74 @@ void hand_over_all(enum shared shared, const char *why)
 
 /* --- Descriptors in messages --- */
 
-/* Calls `call` for each descriptor that goes with a message. */
-static void for_each_sent(const struct msghdr *message, void (*call)(int))
+/* Calls `call` for each descriptor that goes with a message, until one fails. Gives its error, a
+ * negative errno, or 0. */
+static int64_t for_each_sent(const struct msghdr *message, int64_t (*call)(int))
 {
 	if (door_thread.inside || !message || !message->msg_control || !message->msg_controllen)
-		return;
+		return 0;
 	int saved = errno;
+	int64_t rc = 0;
 	struct msghdr *all = (struct msghdr *)message;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(all); c; c = CMSG_NXTHDR(all, c)) {
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(all); c && rc == 0; c = CMSG_NXTHDR(all, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
 			c->cmsg_len < CMSG_LEN(0))
 			continue;
 		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < count; i++) {
+		for (size_t i = 0; i < count && rc == 0; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			call(fd);
+			rc = call(fd);
 		}
 	}
 	errno = saved;
+	return rc;
 }
 
-/* Who gets fd shares its position with us: by the kernel, as he does not have our memory. */
-static void send_descriptor(int fd)
+/* Who gets fd shares its position with us: by the kernel, as he does not have our memory. And he
+ * finds what was written. */
+static int64_t send_descriptor(int fd)
 {
 	struct ofd *o = fd_is_container(fd) && !fd_is_reader(fd) ? ofd_get(fd) : NULL;
 	if (!o)
-		return;
+		return 0;
 	hand_over(fd, o, "sent to another program");
 	DEFER_SIGNALS();
+	int64_t rc = PLFS(plfs_commit(o->file));
 	description_lock(o->shared);
-	fd_give_position(fd, o);
+	if (rc == 0 && o->is_packed)
+		rc = fd_pass_packed(fd, o);
+	else if (rc == 0)
+		fd_give_position(fd, o);
 	description_unlock(o->shared);
 	ofd_put(o);
+	return rc;
 }
 
 EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
-	if (atomic_load(&fd_limit) > 0)
-		for_each_sent(message, send_descriptor);
-	return REAL(sendmsg)(socket, message, flags);
+	int64_t rc = atomic_load(&fd_limit) > 0 ? for_each_sent(message, send_descriptor) : 0;
+	return rc < 0 ? (ssize_t)to_errno(rc) : REAL(sendmsg)(socket, message, flags);
 }
 
 EXPORT int sendmmsg(int socket, struct mmsghdr *messages, unsigned count, int flags)
 {
-	for (unsigned i = 0; atomic_load(&fd_limit) > 0 && messages && i < count; i++)
-		for_each_sent(&messages[i].msg_hdr, send_descriptor);
+	for (unsigned i = 0; atomic_load(&fd_limit) > 0 && messages && i < count; i++) {
+		int64_t rc = for_each_sent(&messages[i].msg_hdr, send_descriptor);
+		/* Those before it are sent. */
+		if (rc < 0 && i == 0)
+			return (int)to_errno(rc);
+		count = rc < 0 ? i : count;
+	}
 	return REAL(sendmmsg)(socket, messages, count, flags);
 }
 
-static void receive_descriptor(int fd)
+static int64_t receive_descriptor(int fd)
 {
 	DEFER_SIGNALS();
 	door_forget(fd);
 	adopt_passed(fd);
+	return 0;
 }
 
 EXPORT ssize_t recvmsg(int socket, struct msghdr *message, int flags)
@@ -145,10 +159,14 @@ EXPORT int recvmmsg(
 
 void kernel_writes(void)
 {
-	if (door_thread.inside || atomic_exchange(&writes_unseen, true))
+	static _Atomic bool done;
+	if (door_thread.inside || atomic_load(&done))
 		return;
 	int saved = errno;
+	atomic_store(&writes_unseen, true);
+	/* Who comes at the same time does it, too. */
 	hand_over_all(SHARED_ALL, "written by libaio or io_uring");
+	atomic_store(&done, true);
 	errno = saved;
 }
 

@@ -138,19 +138,32 @@ static bool was_plain(int fd)
 	return RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
 }
 
+/* A placeholder in memory, as files of packs have them. */
+static bool is_stand_in(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && st->st_nlink == 0 && st->st_size == PLFS_STAND_IN_BYTES;
+}
+
 /* A file that was plain before it got a container, and has lost its name, looks like any other. Its
  * descriptor has a tag; or what other programs share is the position in it, and there is no place
  * for a tag. Then the attribute is asked. */
 static bool may_be_inherited(int fd, const struct stat *st)
 {
-	return stat_may_be_name(st) ||
+	return stat_may_be_name(st) || is_stand_in(st) ||
 	       (S_ISREG(st->st_mode) && (description_is_tagged(fd) || was_plain(fd)));
+}
+
+/* The access mode of the file of a pack whose placeholder came in a message. -1: fd is none. */
+static int packed_mode(int fd, const struct stat *st)
+{
+	int64_t at = is_stand_in(st) ? RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) : 0;
+	return at > 0 && (at & PLFS_PASSED) ? (int)(at >> PLFS_PASSED_ACCESS) & O_ACCMODE : -1;
 }
 
 /* The description of fd is that of the program before exec. If there is none to be found its
  * position is the kernel's; so is its access mode, if who opened it took the file for a plain one.
  * Of others, for which that program had no room, or which came in a message, the mode is not known
- * any more. */
+ * any more; but that of a file of a pack is in the position. */
 void adopt_passed(int fd)
 {
 	struct stat st;
@@ -160,7 +173,8 @@ void adopt_passed(int fd)
 	if (flags < 0 || (flags & O_PATH))
 		return;
 	struct description *shared = description_of(fd);
-	int mode = !shared && was_plain(fd) ? flags & O_ACCMODE : O_RDWR;
+	int packed = packed_mode(fd, &st);
+	int mode = packed >= 0 ? packed : !shared && was_plain(fd) ? flags & O_ACCMODE : O_RDWR;
 	int rc = door_adopt(fd, mode | (flags & (O_APPEND | O_NONBLOCK)), shared, false);
 	if (!shared && (rc == -EACCES || rc == -EROFS))
 		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL, false);

@@ -112,6 +112,14 @@ enum maker maker_of(int dirfd, const char *path)
 	return said == PLFS_IS_FLAT || flat_is_known() ? MADE_BY_PLFS : MADE_BY_KERNEL;
 }
 
+int made_beside(int dirfd, const char *path, int rc)
+{
+	int saved = errno,
+	    said = rc != 0 || door_thread.inside ? 0 : PLFS(plfs_door_packed_beside(dirfd, path));
+	errno = saved;
+	return said == -EEXIST ? (int)to_errno(said) : rc;
+}
+
 bool path_is_unknown(int dirfd, const char *path, int at_flags)
 {
 	if (errno != ENOENT)
@@ -218,7 +226,9 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 			       ? fail(EXDEV)
 			       : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
 	int rc = maker == MADE_BY_PLFS ? -1 : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
-	if (rc == 0 || door_thread.inside || (maker != MADE_BY_PLFS && errno != ENOENT))
+	if (rc == 0)
+		return made_beside(new_dir, new, rc);
+	if (door_thread.inside || (maker != MADE_BY_PLFS && errno != ENOENT))
 		return rc;
 	int failed = errno, made = PLFS(plfs_door_flat_link(
 				    old_dir, old, new_dir, new, at_flags & AT_SYMLINK_FOLLOW));

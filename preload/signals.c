@@ -162,18 +162,16 @@ static bool has_handlers(int sig)
 	return sig > 0 && sig < NSIG && sig != SIGKILL && sig != SIGSTOP && (sig < 32 || sig > 33);
 }
 
-EXPORT int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
+/* `sees_fault`: on_signal is there for the default action, too. */
+static int set_action(int sig, const struct sigaction *act, struct sigaction *old, bool sees_fault)
 {
-	if (!has_handlers(sig))
-		return REAL(sigaction)(sig, act, old);
 	void *handler = (void *)atomic_load(&asked[sig].handler);
 	int flags = atomic_load(&asked[sig].flags);
 	struct sigaction mine, prior;
 	if (act) {
 		mine = *act;
 		void *wanted = (void *)mine.sa_sigaction;
-		bool seen = (sig == SIGSEGV || sig == SIGBUS) && wanted == (void *)SIG_DFL &&
-			    atomic_load(&faults_are_seen);
+		bool seen = sees_fault && wanted == (void *)SIG_DFL;
 		if (seen || (wanted != (void *)SIG_DFL && wanted != (void *)SIG_IGN)) {
 			atomic_store(&asked[sig].flags,
 				mine.sa_flags & (SA_SIGINFO | (int)SA_RESETHAND));
@@ -196,6 +194,14 @@ EXPORT int sigaction(int sig, const struct sigaction *restrict act, struct sigac
 		}
 	}
 	return 0;
+}
+
+EXPORT int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
+{
+	if (!has_handlers(sig))
+		return REAL(sigaction)(sig, act, old);
+	bool sees_fault = (sig == SIGSEGV || sig == SIGBUS) && atomic_load(&faults_are_seen);
+	return set_action(sig, act, old, sees_fault);
 }
 ALIAS(sigaction, __sigaction);
 
@@ -266,32 +272,37 @@ EXPORT sighandler_t sigset(int sig, sighandler_t handler)
 static intptr_t see_faults(void *unused)
 {
 	(void)unused;
-	atomic_store(&faults_are_seen, true);
 	static const int faults[] = {SIGSEGV, SIGBUS};
+	bool all = true;
 	for (int i = 0; i < 2; i++) {
 		struct sigaction now;
 		if (REAL(sigaction)(faults[i], NULL, &now) < 0)
 			continue;
 		if (now.sa_handler == SIG_DFL) {
 			struct sigaction action = {.sa_handler = SIG_DFL};
-			sigaction(faults[i], &action, NULL);
+			set_action(faults[i], &action, NULL, true);
 		} else if (now.sa_sigaction != on_signal) {
 			/* Somebody's who did not ask libc, such as a sanitizer's. */
-			atomic_store(&faults_are_seen, false);
+			all = false;
 		}
 	}
+	atomic_store(&faults_are_seen, all);
 	return 0;
 }
 
 void signals_see_faults(void)
 {
-	static _Atomic bool asked_for;
-	if (atomic_load_explicit(&asked_for, memory_order_relaxed) ||
-		atomic_exchange(&asked_for, true))
+	static _Atomic bool done;
+	if (atomic_load_explicit(&done, memory_order_acquire))
 		return;
-	signals_defer();
-	own_stack_call(see_faults, NULL);
-	signals_resume();
+	/* Who comes at the same time waits, and so does a fork: without the handlers a bad address
+	 * ends the program. */
+	fd_hold_numbers();
+	if (!atomic_load(&done)) {
+		own_stack_call(see_faults, NULL);
+		atomic_store(&done, true);
+	}
+	fd_release_numbers();
 }
 
 /* The kernel's pages have at least this size on every machine. */

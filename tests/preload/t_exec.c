@@ -244,11 +244,15 @@ static void sent(void)
 		int copy = *(int *)CMSG_DATA(CMSG_FIRSTHDR(&got.msg_hdr));
 		R(read(copy, text, 3));
 		R(strcmp(text, "012"));
+		/* Written after the fork: it was not there. */
+		R(pread(copy, text, 3, 30));
+		R(strcmp(text, "new"));
 		R(pwrite(copy, "xyz", 3, 20));
 		R(close(copy));
 		fflush(stdout);
 		_exit(0);
 	}
+	R(pwrite(fd, "new", 3, 30));
 	R(sendmmsg(both[0], many, 1, 0));
 	R(reap(pid));
 	R(read(fd, c, 3));

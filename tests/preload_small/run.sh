@@ -344,6 +344,127 @@ t_inherited() {
     printf 'first\nfirst\nsecond\nfirst\nsecond\n13\n' | cmp - out
 }
 
+# Nor what became of the directory: it was looked for where it had been (EBADF).
+t_inherited_by_other_name() {
+    in_m bash -ec 'cd m; echo first > s/f; exec 3<> s/f 4>> s/g; read -r -u 3 line; mv s t; /bin/echo second >&3
+        /bin/echo more >&4; mkdir s; cat t/f t/g; bash -c "mv t u; exec /bin/echo third" >&3; cat u/f' > out
+    printf 'first\nsecond\nmore\nfirst\nsecond\nthird\n' | cmp - out
+    in_m python3 - <<'END'
+import os, subprocess
+held = os.open("m/u/f", os.O_RDWR)
+subprocess.run(["rm", "-r", "m/u"], check=True)
+assert subprocess.run(["sh", "-c", f"cat <&{held}"], pass_fds=[held], stderr=subprocess.DEVNULL, check=False).returncode
+END
+}
+
+# A descriptor that goes in a message is the same file for who gets it, with position, access mode
+# and what was written: it was one on nothing (EBADF). From him it goes on by exec and messages.
+t_passed() {
+    cat > both.py <<'END'
+import array, errno, os, socket, subprocess, sys
+from refused import refused
+
+def send(to, *fds):
+    socket.send_fds(to, [b"x"], fds)
+
+def get(of):
+    return socket.recv_fds(of, 1, 5)[1]
+
+def receiver(link):
+    fd, reader, appends, = get(link)
+    assert os.lseek(fd, 0, os.SEEK_CUR) == 4 and os.fstat(fd).st_size == 10
+    assert os.read(fd, 3) == b"456"
+    refused(errno.EBADF, os.write, reader, b"x")
+    refused(errno.EBADF, os.read, appends, 1)
+    assert os.read(reader, 99) == b"0123456789"
+    os.write(appends, b"appended")
+    os.write(fd, b"W")
+    subprocess.run(["sh", "-c", f"echo exec >&{fd}"], pass_fds=[fd], check=True)
+    os.rename("m/s", "m/t")
+    send(link, fd)
+    os.lseek(fd, 1, os.SEEK_SET)
+    os.close(fd), os.close(reader), os.close(appends)
+    link.send(b"done")
+    # Of a directory that has another name by now.
+    late, = get(link)
+    assert os.read(late, 99) == b"of late"
+    os.write(late, b"!")
+    os.close(late)
+    link.send(b"done")
+
+def sender(link):
+    fd = os.open("m/s/f", os.O_CREAT | os.O_RDWR)
+    late = os.open("m/s/late", os.O_CREAT | os.O_RDWR)
+    os.write(late, b"of late"), os.lseek(late, 0, os.SEEK_SET)
+    again = os.dup(fd)
+    os.write(fd, b"0123456789")
+    os.lseek(again, 4, os.SEEK_SET)
+    child = os.fork()
+    if child == 0:
+        assert os.read(0, 1) == b"g"
+        os._exit(not (os.lseek(fd, 0, os.SEEK_CUR) == 1 and os.write(fd, b"C") == 1))
+    send(link, fd, os.open("m/s/f", os.O_RDONLY), os.open("m/s/a", os.O_CREAT | os.O_WRONLY | os.O_APPEND))
+    back, = get(link)
+    assert link.recv(4) == b"done"
+    assert [os.lseek(it, 0, os.SEEK_CUR) for it in (fd, again, back)] == [1, 1, 1]
+    # A child of a fork before has the position, too.
+    os.write(go, b"g")
+    assert os.waitpid(child, 0)[1] == 0
+    assert os.lseek(fd, 0, os.SEEK_CUR) == 2
+    assert os.pread(back, 99, 0) == b"0C23456Wexec\n"
+    assert open("m/t/a").read() == "appended"
+    send(link, late)
+    assert link.recv(4) == b"done"
+    assert open("m/t/late").read() == "of late!" and os.lseek(late, 0, os.SEEK_CUR) == 8
+
+link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+if sys.argv[1] == "get":
+    link.bind("at"), link.listen()
+    print("ready", flush=True)
+    receiver(link.accept()[0])
+else:
+    ends = os.pipe()
+    os.dup2(ends[0], 0)
+    go = ends[1]
+    link.connect("at")
+    sender(link)
+END
+    in_m python3 both.py get > told & local pid=$!
+    until [ -s told ]; do sleep 0.01; done
+    in_m python3 both.py send
+    wait $pid
+    [ "$(in_m cat m/t/f | head -c 8)" = 0C23456W ]
+}
+
+# A program that has such a descriptor by exec and passes it on is told that it cannot.
+t_passed_on() {
+    in_m bash -ec 'cd m/s; echo first > f; exec 3<> f
+        python3 -c "
+import errno, socket, sys
+sys.path.insert(0, \"$here\")
+from refused import refused
+ends = socket.socketpair()
+refused(errno.EOPNOTSUPP, socket.send_fds, ends[0], [b\"x\"], [3])
+ends[1].setblocking(False)
+refused(errno.EAGAIN, ends[1].recv, 1)"'
+}
+
+# More of them than there is room for at first.
+t_many_passed() {
+    in_m python3 - <<'END'
+import os, socket
+ends = socket.socketpair()
+for i in range(12000):
+    fd = os.open(f"m/s/f{i % 10}", os.O_CREAT | os.O_RDWR)
+    socket.send_fds(ends[0], [b"x"], [fd])
+    os.close(fd)
+    got = socket.recv_fds(ends[1], 1, 1)[1][0]
+    os.pwrite(got, str(i).encode(), 0)
+    os.close(got)
+assert open("m/s/f9").read() == "11999"
+END
+}
+
 # Two processes at once: each name has one creator, and none is lost.
 t_two_at_once() {
     plfs run --mount m -- "$work/race" m/s 400 one > one & local first=$!
@@ -353,6 +474,10 @@ t_two_at_once() {
     [ "$(in_m ls m/s | wc -l)" = 1200 ]
     while read -r name; do [ "$(in_m cat "m/s/$name")" = one ]; done < <(head -20 one)
 }
+
+# A file of the pack and another kind of name that two processes make at once: one of them does.
+# Both did, and the second one's was hidden.
+t_one_winner() { in_m "$work/beside" m/s 4000; }
 
 # kill -9 in the middle: what was closed is there, and the pack is sound.
 t_killed() {

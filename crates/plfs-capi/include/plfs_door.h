@@ -401,6 +401,28 @@ int64_t plfs_door_seek(plfs_file *file, int64_t position, int64_t offset, int wh
 #define PLFS_IS_PACKED -5003
 
 /**
+ * Length of a placeholder in memory; no arena of the preload library is as long.
+ */
+#define PLFS_STAND_IN_BYTES (192 << 10)
+
+/**
+ * Set in the kernel's position of a placeholder that went in a message. The access mode of the
+ * file (O_ACCMODE) is above PLFS_PASSED_ACCESS, the number of the note that says which file of the
+ * pack it is above PLFS_PASSED_NOTE, and the position itself below that.
+ */
+#define PLFS_PASSED 4611686018427387904
+
+/**
+ * See [`PLFS_PASSED`].
+ */
+#define PLFS_PASSED_ACCESS 60
+
+/**
+ * See [`PLFS_PASSED`]. Files of packs that go in messages end at 16 TiB.
+ */
+#define PLFS_PASSED_NOTE 44
+
+/**
  * How a file of a pack is opened.
  */
 typedef struct {
@@ -498,6 +520,18 @@ int plfs_door_packed(plfs_file *file, plfs_packed *out);
 int plfs_door_packed_adopt(int fd, int flags, const plfs_packed *which, plfs_file **out);
 
 /**
+ * Notes for other processes which file the placeholder `fd` is open on, that has these `flags`.
+ * Gives what the kernel's position of `fd` is to be, whose own part is `position`.
+ *
+ * Errors: -EOPNOTSUPP if there is no place for that: another process made the placeholder, or very
+ * many of the pack were passed.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int64_t plfs_door_packed_pass(plfs_file *file, int fd, int flags, int64_t position);
+
+/**
  * The directory of the pack that has the file of a handle, in `out`, which has room for PATH_MAX
  * bytes.
  *
@@ -549,6 +583,15 @@ int plfs_door_packed_utimens(int dirfd,
  * `path` is a C string.
  */
 int plfs_door_packed_is(int dirfd, const char *path, int at_flags);
+
+/**
+ * For who has just made `path`, which is to be no file of a pack: 0; or -EEXIST if one was made at
+ * the same moment, and `path` is gone again. PLFS_NOT_MANAGED of what is in no managed directory.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_packed_beside(int dirfd, const char *path);
 
 /**
  * Where the file of a pack is that `path` is a name of, or leads to by links: 0, and its absolute

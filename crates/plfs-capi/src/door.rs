@@ -27,7 +27,7 @@ use crate::attributes::{BLOCK_BYTES, process_lock_fd};
 use crate::flat;
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
-use crate::packed::{PLFS_IS_PACKED, must_not_lead_through_file, stand_in_of};
+use crate::packed::{PLFS_IS_PACKED, must_not_lead_through_file, open_passed, stand_in_of};
 use crate::path::{
     may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
 };
@@ -915,9 +915,11 @@ pub unsafe extern "C" fn plfs_door_adopt(
         if stat.kind != Kind::File {
             return Ok(0);
         }
-        if stand_in_of(of)?.is_some() {
+        if let Some(place) = stand_in_of(of)? {
             let why = "nobody has said which file of a pack it is";
-            return Err(Failure::new(Errno::OPNOTSUPP, why));
+            let file = open_passed(of, &place, flags)?;
+            *out = file.ok_or_else(|| Failure::new(Errno::OPNOTSUPP, why))?;
+            return Ok(1);
         }
         // Of a file that is not one by its stat the attribute says all. Of others an inherited
         // descriptor may be one that this user could not open; one that cannot read, or only into

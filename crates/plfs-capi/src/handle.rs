@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use libc::{iovec, mode_t, size_t};
 use plfs_core::store::{Errno, Kind, StoreFile};
-use plfs_core::{Access, File, OpenOptions, Writers};
+use plfs_core::{Access, File, OpenOptions, StandIn, Writers};
 
 use crate::{Failure, Result, absolute, call, path_arg, plfs};
 
@@ -20,10 +20,20 @@ pub struct PlfsFile {
     pub(crate) process_lock_file: OnceLock<Arc<dyn StoreFile>>,
     /// A handle on a plain file has a descriptor of its own.
     pub(crate) owns: Mutex<bool>,
+    /// Of a file of a pack: what its placeholder is open on, if this process made that.
+    pub(crate) stand_in: Option<Arc<StandIn>>,
 }
 
 impl PlfsFile {
     pub(crate) fn new(file: File, append: bool) -> *mut PlfsFile {
+        PlfsFile::with_placeholder(file, append, None)
+    }
+
+    pub(crate) fn with_placeholder(
+        file: File,
+        append: bool,
+        stand_in: Option<Arc<StandIn>>,
+    ) -> *mut PlfsFile {
         Box::into_raw(Box::new(PlfsFile {
             file,
             append,
@@ -31,6 +41,7 @@ impl PlfsFile {
             lock_file: OnceLock::new(),
             process_lock_file: OnceLock::new(),
             owns: Mutex::new(false),
+            stand_in,
         }))
     }
 }

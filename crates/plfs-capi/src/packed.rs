@@ -9,16 +9,19 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use libc::{DT_REG, mode_t, timespec};
 use plfs_core::pack::{FileId, PackStat};
 use plfs_core::store::{Entry, Errno, Kind, Links, Stat, stat_of, tell_umask};
-use plfs_core::{Access, OpenOptions, Plfs, Small, Writers, pack_of_stand_in};
+use plfs_core::{
+    Access, OpenOptions, PackPlace, Plfs, STAND_IN_BYTES, STAND_IN_HEAD, Small, StandIn, Writers,
+};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::attributes::{put_stat, times_arg};
 use crate::dir::PlfsDir;
-use crate::door::{KEPT, PLFS_NOT_MANAGED, PLFS_SUPER_BYTES, links_of, managed_path};
+use crate::door::{KEPT, PLFS_NOT_MANAGED, links_of, managed_path};
 use crate::flat::{self, PLFS_IS_FLAT};
 use crate::handle::{PlfsFile, access_of, handle};
 use crate::path::{may_access, may_change_names, may_set_times};
@@ -240,12 +243,19 @@ fn open(
         may_change_names(at, None)?;
     }
     // Before the file is made or cut: a process that has no descriptor left changes nothing.
-    let fd = placeholder(&small, flags)?;
+    let (fd, stand_in) = placeholder(&small, flags)?;
     if plfs_door_has_room(fd.as_raw_fd(), spare) == 0 {
         return Err(Errno::MFILE.into());
     }
-    let file = plfs.open_small(small, options)?;
-    *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+    let is_new = small.stat().is_none();
+    let file = match plfs.open_small(small, options) {
+        // Somebody has made another kind of file meanwhile.
+        Err(error) if is_new && !options.exclusive && error.errno() == Errno::EXIST => {
+            return elsewhere(at);
+        }
+        other => other?,
+    };
+    *out = PlfsFile::with_placeholder(file, flags & libc::O_APPEND != 0, stand_in);
     Ok(i64::from(fd.into_raw_fd()))
 }
 
@@ -261,16 +271,16 @@ pub extern "C" fn plfs_door_has_room(fd: c_int, spare: c_uint) -> c_int {
     c_int::from(limit.is_none_or(|limit| needed <= limit))
 }
 
-fn placeholder(small: &Small<'_>, flags: c_int) -> Result<OwnedFd> {
+fn placeholder(small: &Small<'_>, flags: c_int) -> Result<(OwnedFd, Option<Arc<StandIn>>)> {
     if let Some(file) = small.stand_in() {
         let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         let how = kept_flags(flags) - OFlags::NOFOLLOW;
         // Without /proc the pack's own name does it.
         if let Ok(fd) = rustix::fs::open(path, how, Mode::empty()) {
-            return Ok(fd);
+            return Ok((fd, Some(file)));
         }
     }
-    Ok(rustix::fs::open(small.pack_name(), kept_flags(flags), Mode::empty())?)
+    Ok((rustix::fs::open(small.pack_name(), kept_flags(flags), Mode::empty())?, None))
 }
 
 fn kept_flags(flags: c_int) -> OFlags {
@@ -322,16 +332,18 @@ pub unsafe extern "C" fn plfs_door_packed_adopt(
         let (Some(which), Some(out)) = (which, out) else { return Err(Errno::FAULT.into()) };
         let name = which.name.get(..which.length as usize);
         let name = name.ok_or_else(|| Failure::from(Errno::INVAL))?;
-        let (pack_name, identity) = match stand_in_of(of)? {
-            Some(pack_name) => (pack_name, (which.dev, which.ino)),
+        let place = match stand_in_of(of)? {
+            Some(place) => place,
             None => {
-                let stat = stat_of(&rustix::fs::fstat(of)?);
-                (link_of(fd)?, (stat.dev, stat.ino))
+                let (stat, name) = (stat_of(&rustix::fs::fstat(of)?), link_of(fd)?);
+                let dir = name.parent().unwrap_or(Path::new("/")).to_path_buf();
+                let identity = (stat.dev, stat.ino);
+                // The kernel has the name of the directory.
+                PackPlace { identity, dir, container: PathBuf::new() }
             }
         };
         let file = plfs()?.open_inherited(
-            &pack_name,
-            identity,
+            &place,
             (FileId { stamp: which.stamp, set: which.set }, name),
             access_of(flags),
         )?;
@@ -340,15 +352,84 @@ pub unsafe extern "C" fn plfs_door_packed_adopt(
     }) as c_int
 }
 
-/// The name of the pack that a placeholder in memory stands for; `None`: it is another file.
-pub(crate) fn stand_in_of(of: BorrowedFd<'_>) -> Result<Option<PathBuf>> {
+/// The place of the pack that a placeholder in memory stands for; `None`: it is another file.
+pub(crate) fn stand_in_of(of: BorrowedFd<'_>) -> Result<Option<PackPlace>> {
     let stat = rustix::fs::fstat(of)?;
-    if stat.st_nlink != 0 || stat.st_size != PLFS_SUPER_BYTES as i64 {
+    if stat.st_nlink != 0 || stat.st_size != PLFS_STAND_IN_BYTES as i64 {
         return Ok(None);
     }
-    let mut bytes = [0; PLFS_SUPER_BYTES];
+    let mut bytes = [0; STAND_IN_HEAD];
     let n = rustix::io::pread(of, &mut bytes, 0)?;
-    Ok(pack_of_stand_in(&bytes[..n]))
+    Ok(PackPlace::read(&bytes[..n]))
+}
+
+/// Length of a placeholder in memory; no arena of the preload library is as long.
+pub const PLFS_STAND_IN_BYTES: usize = 192 << 10;
+const _: () = assert!(PLFS_STAND_IN_BYTES == STAND_IN_BYTES);
+
+/// Set in the kernel's position of a placeholder that went in a message. The access mode of the
+/// file (O_ACCMODE) is above PLFS_PASSED_ACCESS, the number of the note that says which file of the
+/// pack it is above PLFS_PASSED_NOTE, and the position itself below that.
+pub const PLFS_PASSED: i64 = 0x4000_0000_0000_0000;
+/// See [`PLFS_PASSED`].
+pub const PLFS_PASSED_ACCESS: c_int = 60;
+/// See [`PLFS_PASSED`]. Files of packs that go in messages end at 16 TiB.
+pub const PLFS_PASSED_NOTE: c_int = 44;
+
+/// Notes for other processes which file the placeholder `fd` is open on, that has these `flags`.
+/// Gives what the kernel's position of `fd` is to be, whose own part is `position`.
+///
+/// Errors: -EOPNOTSUPP if there is no place for that: another process made the placeholder, or very
+/// many of the pack were passed.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_pass(
+    file: *mut PlfsFile,
+    fd: c_int,
+    flags: c_int,
+    position: i64,
+) -> i64 {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let (handle, of) = unsafe { (handle(file)?, borrow(fd)?) };
+        let cannot = |why: &str| Failure::new(Errno::OPNOTSUPP, format!("a file of a pack {why}"));
+        let elsewhere = || cannot("that this process has not opened goes to no other by a message");
+        let stand_in = handle.stand_in.as_ref().ok_or_else(elsewhere)?;
+        let (own, its) = (rustix::fs::fstat(stand_in.as_ref())?, rustix::fs::fstat(of)?);
+        if (own.st_dev, own.st_ino) != (its.st_dev, its.st_ino) {
+            return Err(elsewhere());
+        }
+        if !(0..1 << PLFS_PASSED_NOTE).contains(&position) {
+            return Err(cannot("goes to no other process at this position"));
+        }
+        let (id, name) = handle.file.packed_name().ok_or_else(|| Failure::from(Errno::BADF))?;
+        let full = || cannot("goes to no other process: there is no room to say which");
+        let note = i64::from(stand_in.note(id, name).ok_or_else(full)?);
+        let access = i64::from(flags & libc::O_ACCMODE);
+        Ok(PLFS_PASSED | access << PLFS_PASSED_ACCESS | note << PLFS_PASSED_NOTE | position)
+    })
+}
+
+/// The file of the pack at `place` whose placeholder came in a message; `None`: nobody has said
+/// which.
+pub(crate) fn open_passed(
+    of: BorrowedFd<'_>,
+    place: &PackPlace,
+    flags: c_int,
+) -> Result<Option<*mut PlfsFile>> {
+    let at = rustix::fs::tell(of)? as i64;
+    if at & PLFS_PASSED == 0 {
+        return Ok(None);
+    }
+    let number = (at >> PLFS_PASSED_NOTE) as u32 & 0xffff;
+    let (from, length) = StandIn::place_of_note(number);
+    let mut note = vec![0; length];
+    let n = rustix::io::pread(of, &mut note, from)?;
+    let Some((id, name)) = StandIn::read_note(&note[..n]) else { return Ok(None) };
+    let file = plfs()?.open_inherited(place, (id, name), access_of(flags))?;
+    Ok(Some(PlfsFile::new(file, flags & libc::O_APPEND != 0)))
 }
 
 /// The directory of the pack that has the file of a handle, in `out`, which has room for PATH_MAX
@@ -409,7 +490,8 @@ pub unsafe extern "C" fn plfs_door_packed_reopen(
         let again = rustix::fs::open(format!("/proc/self/fd/{fd}"), how, Mode::empty())?;
         let file = plfs()?.open_again(&handle.file, options)?;
         let file = file.ok_or_else(|| Failure::from(Errno::BADF))?;
-        *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
+        let stand_in = handle.stand_in.clone();
+        *out = PlfsFile::with_placeholder(file, flags & libc::O_APPEND != 0, stand_in);
         Ok(i64::from(again.into_raw_fd()))
     }) as c_int
 }
@@ -482,6 +564,18 @@ pub unsafe extern "C" fn plfs_door_packed_is(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { on_packed(dirfd, path, links_of(at_flags), |_, _, _| Ok(0)) }
+}
+
+/// For who has just made `path`, which is to be no file of a pack: 0; or -EEXIST if one was made at
+/// the same moment, and `path` is gone again. PLFS_NOT_MANAGED of what is in no managed directory.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_packed_beside(dirfd: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
+    call(|| Ok(plfs()?.made_beside(&at?).map(|()| 0)?)) as c_int
 }
 
 /// Where the file of a pack is that `path` is a name of, or leads to by links: 0, and its absolute

@@ -7,22 +7,22 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lru::LruCache;
-use plfs_format::pack::{CHANGING, NAME};
-use plfs_format::superblock::FILE_BYTES;
+use plfs_format::pack::{CHANGING, NAME, NAME_MAX};
 
 use crate::autocommit::{self, Autocommit};
 use crate::config::Config;
 use crate::error::Result;
 use crate::lifecycle::remove_if_nameless;
-use crate::pack::{Pack, PackOptions};
+use crate::pack::{FileId, Pack, PackOptions};
 use crate::store::machine::boot_time_ns;
-use crate::store::shm::sealed;
-use crate::store::{HighFd, Links, Open, Store, StoreFile};
+use crate::store::shm::{NOTE_UNIT, NOTES_BYTES, Notes};
+use crate::store::{Links, Open, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
@@ -46,6 +46,11 @@ const IDLE_MAX: usize = 64;
 /// hundred files that a process makes meanwhile share two appends (docs/decisions/0023).
 const HOLD: Duration = Duration::from_millis(50);
 
+/// How a process opens them.
+fn options() -> PackOptions {
+    PackOptions { hold: Some(HOLD), ..PackOptions::default() }
+}
+
 /// A pack that the process has open.
 #[derive(Debug)]
 pub struct OpenPack {
@@ -60,7 +65,7 @@ pub struct OpenPack {
     /// When [`OpenPack::learn_names`] listed the directory.
     listed: AtomicU64,
     /// Of [`OpenPack::stand_in`], and the directory that it names.
-    stand_in: Mutex<Option<(PathBuf, Arc<HighFd>)>>,
+    stand_in: Mutex<Option<(PathBuf, Arc<StandIn>)>>,
     /// Handles of this process on files of it.
     handles: AtomicUsize,
     /// Its directory was removed, and who closes the last file takes it away.
@@ -72,14 +77,90 @@ pub struct OpenPack {
     _name: Option<Arc<dyn StoreFile>>,
 }
 
-/// What a [stand-in](OpenPack::stand_in) begins with. The directory of the pack follows, and zeros.
+/// A file in memory that stands for the name of a pack, see [`OpenPack::stand_in`].
+#[derive(Debug)]
+pub struct StandIn(Notes);
+
+/// What it begins with. Device and inode of the pack's name follow, the directory of the pack, a
+/// zero, that of its container, and zeros.
 const STAND_IN: &[u8; 8] = b"PLFSPACK";
 
-/// The path of the pack's name that a stand-in stands for; `None`: these bytes are none.
-pub fn pack_of_stand_in(bytes: &[u8]) -> Option<PathBuf> {
-    let dir = bytes.strip_prefix(STAND_IN)?;
-    let end = dir.iter().position(|byte| *byte == 0).unwrap_or(dir.len());
-    Some(Path::new(OsStr::from_bytes(&dir[..end])).join(NAME))
+/// Bytes of one.
+pub const STAND_IN_BYTES: usize = NOTES_BYTES;
+
+/// Its bytes that say of which pack it is: the longest paths.
+pub const STAND_IN_HEAD: usize = STAND_IN.len() + 16 + 2 * 4096;
+
+/// What a stand-in says: how to find its pack.
+#[derive(Debug)]
+pub struct PackPlace {
+    /// Device and inode of the pack's name.
+    pub identity: (u64, u64),
+    /// The directory, as it was called then.
+    pub dir: PathBuf,
+    /// That of the container; empty if it is not known.
+    pub container: PathBuf,
+}
+
+impl PackPlace {
+    /// `None`: these bytes are none of a stand-in.
+    pub fn read(bytes: &[u8]) -> Option<PackPlace> {
+        let (dev, rest) = bytes.strip_prefix(STAND_IN)?.split_first_chunk()?;
+        let (ino, rest) = rest.split_first_chunk()?;
+        let mut paths = rest.split(|byte| *byte == 0).map(|path| OsStr::from_bytes(path).into());
+        Some(PackPlace {
+            identity: (u64::from_le_bytes(*dev), u64::from_le_bytes(*ino)),
+            dir: paths.next()?,
+            container: paths.next()?,
+        })
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let mut bytes = STAND_IN.to_vec();
+        bytes.extend(self.identity.0.to_le_bytes());
+        bytes.extend(self.identity.1.to_le_bytes());
+        for path in [&self.dir, &self.container] {
+            bytes.extend(path.as_os_str().as_bytes());
+            bytes.push(0);
+        }
+        bytes
+    }
+}
+
+impl StandIn {
+    /// Notes there which file of the pack a placeholder is for that goes to another process. Gives
+    /// the number of the note; `None`: there is no room.
+    pub fn note(&self, id: FileId, name: &[u8]) -> Option<u32> {
+        let mut note = id.stamp.to_le_bytes().to_vec();
+        note.extend(id.set.to_le_bytes());
+        note.extend((name.len() as u32).to_le_bytes());
+        note.extend(name);
+        self.0.add(&note)
+    }
+
+    /// Where the note with a number is, and how long one is at most.
+    pub fn place_of_note(number: u32) -> (u64, usize) {
+        (u64::from(number) * NOTE_UNIT as u64, NOTE_HEAD + NAME_MAX)
+    }
+
+    /// What a note says; `None`: it is none.
+    pub fn read_note(note: &[u8]) -> Option<(FileId, &[u8])> {
+        let (stamp, rest) = note.split_first_chunk()?;
+        let (set, rest) = rest.split_first_chunk()?;
+        let (length, name) = rest.split_first_chunk()?;
+        let id = FileId { stamp: u64::from_le_bytes(*stamp), set: u32::from_le_bytes(*set) };
+        let name = name.get(..u32::from_le_bytes(*length) as usize)?;
+        (!name.is_empty()).then_some((id, name))
+    }
+}
+
+/// Bytes of a note before the name.
+const NOTE_HEAD: usize = 16;
+
+impl AsFd for StandIn {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// How long the thread that commits has watched a pack: it commits as rarely as files, and carries
@@ -147,20 +228,21 @@ impl OpenPack {
     }
 
     /// A file in memory that stands for the pack's name where a door needs a descriptor for each
-    /// file that is open: to open that costs no call on the storage. It is as long as a name, says
-    /// where the pack was when it was made, and cannot be changed. `None`: there is none.
-    pub fn stand_in(&self) -> Option<Arc<HighFd>> {
+    /// file that is open: to open that costs no call on the storage. It says where the pack was
+    /// when it was made. Once there are many notes in it later files get another one. `None`: there
+    /// is none.
+    pub fn stand_in(&self) -> Option<Arc<StandIn>> {
         let (dir, mut known) = (self.pack.dir(), lock(&self.stand_in));
         if let Some((of, file)) = &*known
             && *of == dir
+            && !file.0.is_half_full()
         {
             return Some(file.clone());
         }
-        let mut bytes = [0; FILE_BYTES];
-        let text = dir.as_os_str().as_bytes();
-        bytes[..STAND_IN.len()].copy_from_slice(STAND_IN);
-        bytes.get_mut(STAND_IN.len()..STAND_IN.len() + text.len())?.copy_from_slice(text);
-        let file = Arc::new(sealed("plfs-pack", &bytes).ok()?);
+        let container = self.pack.container();
+        let (identity, path) = (container.identity, container.dir.clone());
+        let place = PackPlace { identity, dir: dir.clone(), container: path };
+        let file = Arc::new(StandIn(Notes::new("plfs-pack", &place.write()).ok()?));
         *known = Some((dir, file.clone()));
         Some(file)
     }
@@ -302,11 +384,47 @@ impl Packs {
             known.is_changing.store(is_changing, Ordering::Release);
             return Ok(Some(known));
         }
-        let options = PackOptions { hold: Some(HOLD), ..PackOptions::default() };
-        let Some(pack) = Pack::find(store, config, dir, options)? else {
+        let Some(pack) = Pack::find(store, config, dir, options())? else {
             return Ok(None);
         };
-        let key = pack.container().identity;
+        let (open, is_new) = self.put(store, pack, is_good);
+        if !is_new {
+            open.moved(dir);
+        }
+        Ok(Some(open))
+    }
+
+    /// The pack at this place, whose directory may have another name by now; if that was removed,
+    /// it has none any more.
+    pub(crate) fn find_by_container(
+        &self,
+        store: &Arc<dyn Store>,
+        config: &Arc<Config>,
+        place: &PackPlace,
+    ) -> Result<Option<Arc<OpenPack>>> {
+        let is_good = |known: &Arc<OpenPack>| !known.has_failed();
+        let known = lock(&self.table).packs.get(&place.identity).cloned();
+        if let Some(known) = known.filter(is_good) {
+            return Ok(Some(known));
+        }
+        if place.container.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let pack = Pack::in_container(store, config, (&place.container, &place.dir), options())?;
+        let pack = pack.filter(|pack| pack.container().identity == place.identity);
+        Ok(pack.map(|pack| self.put(store, pack, is_good).0))
+    }
+
+    /// Adds a pack, if there is none that is good; whether it did.
+    fn put(
+        &self,
+        store: &Arc<dyn Store>,
+        pack: Pack,
+        is_good: impl Fn(&Arc<OpenPack>) -> bool,
+    ) -> (Arc<OpenPack>, bool) {
+        let (key, name) = (pack.container().identity, pack.dir().join(NAME));
+        let is_changing =
+            store.stat(&name, Links::Stay).is_ok_and(|stat| stat.mode & CHANGING != 0);
         let open = Arc::new(OpenPack {
             pack,
             has_changed: AtomicBool::new(false),
@@ -319,16 +437,14 @@ impl Packs {
             handles: AtomicUsize::new(0),
             is_gone: AtomicBool::new(false),
             is_changing: AtomicBool::new(is_changing),
-            _name: store.open(&path, Open::READ).ok(),
+            _name: store.open(&name, Open::READ).ok(),
         });
         self.found.store(true, Ordering::Release);
         let mut table = lock(&self.table);
         // Another thread may have been faster. A process has one view of a pack: what is written
         // through a second one is neither seen by the first nor committed at the process's end.
         if let Some(known) = table.packs.get(&key).cloned().filter(is_good) {
-            drop(table);
-            known.moved(dir);
-            return Ok(Some(known));
+            return (known, false);
         }
         let old = table.packs.insert(key, open.clone());
         table.replaced.extend(old);
@@ -338,7 +454,7 @@ impl Packs {
         idle.into_iter().filter_map(Arc::into_inner).for_each(|open| {
             let _ = open.pack.close();
         });
-        Ok(Some(open))
+        (open, true)
     }
 
     /// Directories were renamed or removed, or get a pack.

@@ -28,4 +28,4 @@ pub use directory::{
 };
 pub use layout::{Container, find_root, read_name};
 pub(crate) use layout::{in_roots, log_sets, root_of};
-pub use pack::{find_pack, is_hidden, is_map, is_of_pack, is_pack, make_pack};
+pub use pack::{find_pack, is_hidden, is_map, is_of_pack, is_pack, make_pack, pack_in_container};

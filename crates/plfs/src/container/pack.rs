@@ -2,7 +2,7 @@
 //! be. Its name in the directory appears last and whole, as a file's does.
 
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{Uuid, name, pack, spread};
@@ -16,7 +16,7 @@ use super::layout::{Container, container_dir, find_root, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_id, clocks, fill_random};
-use crate::store::{self, Errno, Keep, Kind, Links, Open, Store};
+use crate::store::{self, Errno, Keep, Kind, Links, Open, Stat, Store};
 use crate::sync::Arc;
 
 /// Whether a directory entry is PLFS's own and none of a program's business.
@@ -41,12 +41,33 @@ pub fn is_of_pack(entry: &std::ffi::OsStr) -> bool {
 
 /// The pack of the directory `dir`; `None` if it has none. Costs what opening a name costs.
 pub fn find_pack(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<Option<Container>> {
-    let path = dir.join(pack::NAME);
+    open(store, config, dir.join(pack::NAME), |_| true)
+}
+
+/// The pack with the container `dir`; `None` if no directory has it any more.
+pub fn pack_in_container(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    dir: &Path,
+) -> Result<Option<Container>> {
+    open(store, config, dir.join(name::SUPER), |stat| stat.nlink > 1)
+}
+
+/// The pack whose superblock has the name `path`.
+fn open(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    path: PathBuf,
+    is_wanted: impl FnOnce(&Stat) -> bool,
+) -> Result<Option<Container>> {
     let file = match store.open(&path, Open::READ.briefly()) {
         Err(Errno::NOENT) => return Ok(None),
         other => other.at("open", &path)?,
     };
     let stat = file.stat().at("stat", &path)?;
+    if !is_wanted(&stat) {
+        return Ok(None);
+    }
     if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
         return Err(Error::NotAContainer { path });
     }

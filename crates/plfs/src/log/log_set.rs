@@ -29,7 +29,7 @@ pub use join::{CommitHorizon, Wanted, horizon};
 pub(crate) use mark::{claim, claim_in, must_be_synced, note_failed_sync, read_mark};
 pub use page::lives;
 use page::{
-    CLOCK, COVERED, DATA_DURABLE, Guard, INDEX_END, NEXT_STREAM, Shared, TAILS, pack_tail,
+    BESIDE, CLOCK, COVERED, DATA_DURABLE, Guard, INDEX_END, NEXT_STREAM, Shared, TAILS, pack_tail,
     too_long, unpack_tail,
 };
 pub use page::{NodeLog, node_log};
@@ -244,6 +244,16 @@ impl LogSet {
             }
         };
         Ok((given, Some((stamp, end))))
+    }
+
+    /// How many names processes of the node have made beside a pack.
+    pub fn made_beside(&self) -> u64 {
+        self.shared.words()[BESIDE].load(Ordering::SeqCst)
+    }
+
+    /// There is one more.
+    pub fn count_beside(&self) {
+        self.shared.words()[BESIDE].fetch_add(1, Ordering::SeqCst);
     }
 
     fn tray(&self) -> Option<Tray<'_>> {

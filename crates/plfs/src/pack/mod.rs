@@ -38,7 +38,7 @@ use self::known::Known;
 use self::writer::Writer;
 use crate::catalog;
 use crate::config::Config;
-use crate::container::{Container, find_pack, make_pack};
+use crate::container::{Container, find_pack, make_pack, pack_in_container};
 use crate::error::{At, Result};
 use crate::lifecycle;
 use crate::log::{DataLog, LogSet, Moved};
@@ -242,6 +242,18 @@ impl Pack {
         options: PackOptions,
     ) -> Result<Option<Pack>> {
         let found = find_pack(store, config, dir)?;
+        Ok(found.map(|container| Pack::of(container, config, dir, options)))
+    }
+
+    /// The pack that has its container at this place, for who may have an old name of the directory
+    /// only, the second one. `None`: it has no name any more.
+    pub fn in_container(
+        store: &Arc<dyn Store>,
+        config: &Arc<Config>,
+        (container, dir): (&Path, &Path),
+        options: PackOptions,
+    ) -> Result<Option<Pack>> {
+        let found = pack_in_container(store, config, container)?;
         Ok(found.map(|container| Pack::of(container, config, dir, options)))
     }
 

@@ -9,9 +9,24 @@ use crate::log::Durability;
 use crate::store::Errno;
 use crate::sync::lock;
 
+/// How many ordinary names had been made when somebody looked for one, and how to look again.
+pub type Beside<'a> = (Option<u64>, &'a dyn Fn() -> Result<()>);
+
 impl Pack {
     /// Opens a file, or creates it. Of processes of a node that create a name at once one does.
     pub fn open_file(&self, name: &[u8], how: PackOpen) -> Result<PackFile> {
+        self.open_file_beside(name, how, (None, &|| Ok(())))
+    }
+
+    /// The same for who has looked that the directory has no ordinary name like this, when so many
+    /// had been [made beside](Pack::made_beside): a new file is made if `is_free` finds that there
+    /// is none, or nobody made one since.
+    pub fn open_file_beside(
+        &self,
+        name: &[u8],
+        how: PackOpen,
+        beside: Beside<'_>,
+    ) -> Result<PackFile> {
         self.must_be_name(name)?;
         let state = &mut *lock(&self.state);
         self.look_if_due(state)?;
@@ -25,7 +40,7 @@ impl Pack {
         }
         let file = match found.into_iter().next() {
             Some(found) => self.handle(state, name, found),
-            None => self.create(state, name, how)?,
+            None => self.create(state, name, how, beside)?,
         };
         // Of a file that is empty it sets the times.
         if how.truncate && (is_there || file.view().state().size() > 0) {
@@ -50,7 +65,29 @@ impl Pack {
         PackFile { id, name: name.into(), known: state.known.opened(id, now) }
     }
 
-    fn create(&self, state: &mut State, name: &[u8], how: PackOpen) -> Result<PackFile> {
+    /// How many ordinary names processes of the node have made. `None`: that cannot be said yet.
+    pub fn made_beside(&self) -> Option<u64> {
+        lock(&self.state).writer.as_ref().map(|writer| writer.set.made_beside())
+    }
+
+    /// Somebody has made an ordinary name: whether it is none of the pack. Who makes a file of the
+    /// pack with this name from now on finds it.
+    pub fn may_be_beside(&self, name: &[u8]) -> Result<bool> {
+        let state = &mut *lock(&self.state);
+        self.join(state)?;
+        self.say(state, Durability::Visible, |known, writer| {
+            writer.set.count_beside();
+            Ok((Vec::new(), Vec::new(), known.lookup(name)?.is_empty()))
+        })
+    }
+
+    fn create(
+        &self,
+        state: &mut State,
+        name: &[u8],
+        how: PackOpen,
+        (looked, is_free): Beside<'_>,
+    ) -> Result<PackFile> {
         self.join(state)?;
         let file = |place: Place| Record::File {
             id: place,
@@ -77,6 +114,9 @@ impl Pack {
                 // Another process of the node was faster.
                 Some(found) => Ok((Vec::new(), found)),
                 None => {
+                    if looked != Some(writer.set.made_beside()) {
+                        is_free()?;
+                    }
                     let id = writer.place();
                     Ok((vec![file(id)], (id, FileState::default())))
                 }

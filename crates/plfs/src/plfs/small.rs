@@ -8,7 +8,6 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::iter;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -22,9 +21,10 @@ use crate::error::{At, Result};
 use crate::file::{Access, File, Packed};
 use crate::log::Durability;
 use crate::pack::{FileId, Pack, PackOpen, PackOptions, PackStat};
-use crate::packs::OpenPack;
+use crate::packs::{OpenPack, PackPlace, StandIn};
+use crate::process::Process;
 use crate::store::machine::{group, random_u64, umask};
-use crate::store::{Entry, Errno, HighFd, Kind, Links, Open, Stat, Store};
+use crate::store::{Entry, Errno, Kind, Links, Open, Stat, Store};
 use crate::sync::Arc;
 
 /// Bytes that are copied at once when a file moves out. 1 MiB, which is about all.
@@ -47,14 +47,8 @@ pub struct Small<'a> {
     name: &'a [u8],
     path: &'a Path,
     stat: Option<PackStat>,
-}
-
-struct StandIn(Arc<HighFd>);
-
-impl AsFd for StandIn {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
+    /// Of [`Pack::made_beside`], before somebody looked for an ordinary file.
+    beside: Option<u64>,
 }
 
 impl Small<'_> {
@@ -65,8 +59,8 @@ impl Small<'_> {
 
     /// A file in memory that stands for the pack's name, to be opened again by its descriptor:
     /// that costs the storage nothing. `None`: there is none.
-    pub fn stand_in(&self) -> Option<impl AsFd> {
-        self.pack.stand_in().map(StandIn)
+    pub fn stand_in(&self) -> Option<Arc<StandIn>> {
+        self.pack.stand_in()
     }
 
     /// The name of the pack, whose inode stands for all its files.
@@ -96,7 +90,8 @@ impl Plfs {
         if let Some(known) = &pack
             && let Some(stat) = self.shown_in(known, path)?
         {
-            return Ok(pack.map(|pack| Small { pack, name, path, stat: Some(stat) }));
+            let stat = Some(stat);
+            return Ok(pack.map(|pack| Small { pack, name, path, stat, beside: None }));
         }
         // A layout that cannot be read refuses new files only, and where they are made.
         if !create || !matches!(self.is_born_packed(path), Ok(true)) {
@@ -106,22 +101,56 @@ impl Plfs {
         if let Some(pack) = &pack {
             pack.learn_names(self.process.store.as_ref(), dir);
         }
-        match self.process.store.stat(path, Links::Stay) {
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno).at("create", path),
-            Ok(_) => return Ok(None),
+        let beside = pack.as_ref().and_then(|pack| pack.made_beside());
+        match self.is_free(path) {
+            Err(error) if error.errno() == Errno::EXIST => return Ok(None),
+            other => other?,
         }
         let pack = pack.map_or_else(|| self.make_pack(dir), Ok)?;
         if pack.is_changing() && pack.is_leaving()? {
             return Ok(None);
         }
-        Ok(Some(Small { pack, name, path, stat: None }))
+        Ok(Some(Small { pack, name, path, stat: None, beside }))
+    }
+
+    /// EEXIST if there is an ordinary file, or anything else.
+    fn is_free(&self, path: &Path) -> Result<()> {
+        match self.process.store.stat(path, Links::Stay) {
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno).at("create", path),
+            Ok(_) => Err(Errno::EXIST).at("create", path),
+        }
+    }
+
+    /// For who has just made something at `path` that is no file of a pack. If the pack of the
+    /// directory has the name meanwhile, it goes again: EEXIST. Processes that make files there
+    /// after this find it.
+    pub fn made_beside(&self, path: &Path) -> Result<()> {
+        let Some((dir, name)) = parts(path) else { return Ok(()) };
+        let Some(pack) = self.pack(dir)? else { return Ok(()) };
+        pack.changes();
+        // Who may not write the pack has looked before.
+        if pack.may_be_beside(name).unwrap_or(true) {
+            return Ok(());
+        }
+        let store = &self.process.store;
+        let gone = match store.stat(path, Links::Stay) {
+            Ok(stat) if stat.kind == Kind::Dir => store.rmdir(path),
+            // The bytes have another name.
+            Ok(stat) if stat.kind != Kind::File || stat.nlink > 1 => store.unlink(path),
+            _ => return Ok(()),
+        };
+        match gone {
+            Ok(()) | Err(Errno::NOENT) => Err(Errno::EXIST).at("make", path),
+            // Somebody has put something in there.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Opens or creates what [`Plfs::small`] found. A new file belongs to this process's user, and
     /// to the group that the kernel would give it; the umask cuts its mode.
     pub fn open_small(&self, small: Small<'_>, options: OpenOptions) -> Result<File> {
-        let Small { pack, name, path, stat } = small;
+        let Small { pack, name, path, stat, beside } = small;
         // As Linux has it, also of a file that is opened for reading.
         let truncate = options.truncate;
         let mut how = PackOpen { truncate, ..PackOpen::default() };
@@ -138,25 +167,32 @@ impl Plfs {
         if truncate || stat.is_none() {
             pack.changes();
         }
-        let file = pack.open_file(name, how)?;
+        let file = pack.open_file_beside(name, how, (beside, &|| self.is_free(path)))?;
         Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
     }
 
     /// A handle on the file of a pack that another program of the node had open, and handed over:
-    /// by the path of the pack's name, the file's id and a name that it had. ENOENT if the pack is
-    /// not there any more.
+    /// by the place of the pack, the file's id and a name that it had. ENOENT if the pack is not
+    /// there any more.
     pub fn open_inherited(
         &self,
-        pack_name: &Path,
-        identity: (u64, u64),
+        place: &PackPlace,
         (id, name): (FileId, &[u8]),
         access: Access,
     ) -> Result<File> {
-        let dir = pack_name.parent().unwrap_or(Path::new("/"));
-        let pack = self.pack(dir)?.filter(|pack| pack.container().identity == identity);
+        let dir = &place.dir;
+        let pack = self.pack(dir)?.filter(|pack| pack.container().identity == place.identity);
+        let pack = match pack {
+            // The directory was renamed.
+            None => {
+                let Process { packs, store, config, .. } = &*self.process;
+                packs.find_by_container(store, config, place)?
+            }
+            pack => pack,
+        };
         let pack = pack.map_or_else(|| Err(Errno::NOENT).at("open the pack of", dir), Ok)?;
         let file = pack.open_id(id, name)?;
-        let path = dir.join(OsStr::from_bytes(name));
+        let path = pack.dir().join(OsStr::from_bytes(name));
         Ok(File::of_pack(Packed::new(pack, file), path, access))
     }
 
@@ -303,11 +339,8 @@ impl Plfs {
         }
         let pack = self.make_pack(dir)?;
         pack.learn_names(self.process.store.as_ref(), dir);
-        match self.process.store.stat(path, Links::Stay) {
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno).at("create", path),
-            Ok(_) => return Err(Errno::EXIST).at("create", path),
-        }
+        let beside = pack.made_beside();
+        self.is_free(path)?;
         pack.changes();
         let how = PackOpen {
             create: true,
@@ -317,7 +350,7 @@ impl Plfs {
             uid,
             gid,
         };
-        let file = pack.open_file(name, how)?;
+        let file = pack.open_file_beside(name, how, (beside, &|| self.is_free(path)))?;
         Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
     }
 

@@ -22,7 +22,6 @@ pub(crate) use file_cache::CachedFile;
 pub use limit::learn_size_limit;
 pub(crate) use limit::size_limit;
 pub use machine::tell_umask;
-pub(crate) use posix::HighFd;
 pub use posix::{BEHIND_STANDARD, PosixFile, PosixStore, stat_of};
 
 use std::any::Any;

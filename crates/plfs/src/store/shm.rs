@@ -32,6 +32,7 @@ use super::file_cache::{with_room, with_room_to_keep};
 use super::limit::may_extend;
 use super::posix::{BareFd, HighFd, PosixStore};
 use super::{Errno, Result, Store};
+use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard, PoisonError, Word, thread, wait_for};
 
 /// Numbers in a page.
@@ -534,18 +535,108 @@ impl Drop for Presence {
     }
 }
 
-/// A file in memory with these bytes, which nobody can change, for who opens it again by its
-/// descriptor's path in /proc. Costs a descriptor.
-pub fn sealed(name: &str, bytes: &[u8]) -> Result<HighFd> {
-    let make = || rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
-    let file = BareFd::new(with_room_to_keep(make)?);
-    may_extend(bytes.len() as u64, || Ok(0))?;
-    if rustix::io::pwrite(file.as_fd(), bytes, 0)? != bytes.len() {
-        return Err(Errno::NOSPC);
+/// A file in memory for who opens it again by its descriptor's path in /proc. Nobody can change it
+/// but who made it, and its children after fork: they add notes behind what it says. Costs a
+/// descriptor.
+#[derive(Debug)]
+pub struct Notes {
+    file: HighFd,
+    /// `None` where the kernel has no seal that leaves this map (before Linux 5.1).
+    map: Option<NonNull<c_void>>,
+}
+
+/// Bytes of such a file, of which only what is used takes memory, and of what it says first. The
+/// last 8 of those are where the notes end.
+pub const NOTES_BYTES: usize = 192 << 10;
+const NOTES_HEAD: usize = 12 << 10;
+/// The place of a note is a multiple of this, its number that many times less.
+pub const NOTE_UNIT: usize = 16;
+
+// SAFETY: the map has no ties to a thread, and is changed as `add` says only.
+unsafe impl Send for Notes {}
+// SAFETY: as above.
+unsafe impl Sync for Notes {}
+
+impl Notes {
+    /// One that says `head`. RANGE if that is too long.
+    pub fn new(name: &str, head: &[u8]) -> Result<Notes> {
+        if head.len() > NOTES_HEAD - size_of::<Word>() {
+            return Err(Errno::RANGE);
+        }
+        let how = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = BareFd::new(with_room_to_keep(|| rustix::fs::memfd_create(name, how))?);
+        may_extend(NOTES_BYTES as u64, || Ok(0))?;
+        rustix::fs::ftruncate(file.as_fd(), NOTES_BYTES as u64)?;
+        if rustix::io::pwrite(file.as_fd(), head, 0)? != head.len() {
+            return Err(Errno::NOSPC);
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing; the file
+        // is so long, and cannot be shortened from here on.
+        let map = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            let at = std::ptr::null_mut();
+            rustix::mm::mmap(at, NOTES_BYTES, access, MapFlags::SHARED, file.as_fd(), 0)?
+        };
+        let mut notes = Notes { file: HighFd::new(file.into_owned()), map: NonNull::new(map) };
+        let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        let file = notes.file.as_fd();
+        if rustix::fs::fcntl_add_seals(file, seals | SealFlags::FUTURE_WRITE).is_err() {
+            notes.unmap();
+            rustix::fs::fcntl_add_seals(notes.file.as_fd(), seals | SealFlags::WRITE)?;
+        }
+        Ok(notes)
     }
-    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(file.as_fd(), seals)?;
-    Ok(HighFd::new(file.into_owned()))
+
+    /// Adds a note, which readers find at its number times [`NOTE_UNIT`]. `None`: there is no room.
+    pub fn add(&self, note: &[u8]) -> Option<u32> {
+        let (map, units) = (self.map?, note.len().div_ceil(NOTE_UNIT));
+        let (first, end) = (NOTES_HEAD / NOTE_UNIT, NOTES_BYTES / NOTE_UNIT);
+        let fits =
+            |used: u64| Some(used + units as u64).filter(|used| *used <= (end - first) as u64);
+        let used = self.used(map).fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        let number = first + used as usize;
+        // SAFETY: the note fits, as was just checked, nobody else writes at its place, and nobody
+        // has references into the map but to the word.
+        unsafe {
+            let to = map.cast::<u8>().add(number * NOTE_UNIT);
+            std::ptr::copy_nonoverlapping(note.as_ptr(), to.as_ptr(), note.len());
+        }
+        Some(number as u32)
+    }
+
+    /// Whether half of the room for notes is used.
+    pub fn is_half_full(&self) -> bool {
+        self.map.is_some_and(|map| {
+            let used = self.used(map).load(Ordering::Relaxed) as usize * NOTE_UNIT;
+            used > (NOTES_BYTES - NOTES_HEAD) / 2
+        })
+    }
+
+    /// Units of notes that there are.
+    fn used(&self, map: NonNull<c_void>) -> &Word {
+        // SAFETY: the word lies in the map, which lives as long as self, and is aligned, as the map
+        // is; all processes access it as an atomic.
+        unsafe { map.cast::<u8>().add(NOTES_HEAD - size_of::<Word>()).cast::<Word>().as_ref() }
+    }
+
+    fn unmap(&mut self) {
+        if let Some(map) = self.map.take() {
+            // SAFETY: mapped in `new` with this length, and nobody has a reference into it.
+            let _ = unsafe { rustix::mm::munmap(map.as_ptr(), NOTES_BYTES) };
+        }
+    }
+}
+
+impl AsFd for Notes {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        self.unmap();
+    }
 }
 
 /// One process of the node at a time, for things named by `key` (or, by chance, another key): waits

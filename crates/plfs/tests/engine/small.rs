@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use plfs::store::{Errno, Links, Open, Store, Time, write_full};
-use plfs::{Access, Config, File, Layout, OpenOptions, Plfs, Repacked, Workload};
+use plfs::{Access, Config, File, Layout, OpenOptions, PackPlace, Plfs, Repacked, Workload};
 use plfs_format::mark::Mark;
 use plfs_testkit::{FaultStore, MemStore, Op, explored};
 
@@ -237,11 +237,10 @@ fn a_file_of_a_pack_is_found_by_its_id() {
     let (plfs, other) = (world.plfs(), world.plfs());
     put(&plfs, "f", b"small");
     let file = plfs.open(&at("f"), OpenOptions::create()).unwrap().file();
-    let (identity, _) = file.packed_id().unwrap();
+    let place = place_of(&plfs, &file);
     let (id, name) = file.packed_name().unwrap();
     let inherit = |plfs: &Plfs, name: &[u8]| {
-        let of_pack = at(".plfs-pack");
-        plfs.open_inherited(&of_pack, identity, (id, name), Access { read: true, write: true })
+        plfs.open_inherited(&place, (id, name), Access { read: true, write: true })
     };
     plfs.rename(&at("f"), &at("g")).unwrap();
     plfs.unlink(&at("g")).unwrap();
@@ -252,10 +251,33 @@ fn a_file_of_a_pack_is_found_by_its_id() {
     let mut bytes = [0; 9];
     assert_eq!((again.read_at(&mut bytes, 0).unwrap(), &bytes[..5]), (5, &b"Small"[..]));
     let unknown = plfs::pack::FileId { stamp: id.stamp + 1, ..id };
-    let of_pack = at(".plfs-pack");
     let access = Access { read: true, write: false };
-    let missing = plfs.open_inherited(&of_pack, identity, (unknown, b"f"), access);
+    let missing = plfs.open_inherited(&place, (unknown, b"f"), access);
     assert_eq!(errno(missing), Errno::STALE);
+}
+
+fn place_of(plfs: &Plfs, file: &File) -> PackPlace {
+    let dir = file.packed_dir().unwrap();
+    let container = plfs.pack(&dir).unwrap().unwrap().container().dir.clone();
+    PackPlace { identity: file.packed_id().unwrap().0, dir, container }
+}
+
+/// And the directory may have another name by then.
+#[test]
+fn a_file_of_a_pack_is_found_where_its_directory_was_renamed() {
+    let world = World::new();
+    let (plfs, other, third) = (world.plfs(), world.plfs(), world.plfs());
+    put(&plfs, "f", b"small");
+    let file = plfs.open(&at("f"), OpenOptions::create()).unwrap().file();
+    let place = place_of(&plfs, &file);
+    let (id, name) = file.packed_name().unwrap();
+    let read = Access { read: true, write: false };
+    plfs.rename(Path::new(DIR), Path::new("/m/moved")).unwrap();
+    let inherited = other.open_inherited(&place, (id, name), read).unwrap();
+    let mut bytes = [0; 9];
+    assert_eq!((inherited.read_at(&mut bytes, 0).unwrap(), &bytes[..5]), (5, &b"small"[..]));
+    let nowhere = PackPlace { container: PathBuf::new(), ..place };
+    assert_eq!(errno(third.open_inherited(&nowhere, (id, name), read)), Errno::NOENT);
 }
 
 #[test]

@@ -64,6 +64,8 @@ pub(super) const TRAY_DATA: usize = 19;
 pub(super) const TRAY_SINCE: usize = 20;
 /// Not 0: the storage did not take what is in the tray.
 pub(super) const TRAY_REFUSED: usize = 21;
+/// Names that were made beside a pack.
+pub(super) const BESIDE: usize = 22;
 /// Where the file ends; after each truncate that counts it is the next of so many words. What
 /// somebody says who has not noticed the truncate is said to a word that counts no more. The
 /// highest bit changes each time that a word comes to count again: who was away so long sees it.
