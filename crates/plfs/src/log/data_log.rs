@@ -594,6 +594,9 @@ impl DataLog {
     }
 
     fn segment(&mut self, at: SegmentRef) -> Result<u32> {
+        // Data without an index log says that this is lost. What is in the way here is so for the
+        // first append, too, which tells.
+        let _ = self.set.index();
         let mut path = self.container.segment_path(&at)?;
         let file = CachedFile::for_writing(self.container.local);
         let create = |path: &Path| {

@@ -380,7 +380,7 @@ impl LogSet {
         }
     }
 
-    fn index(&self) -> Result<Arc<dyn StoreFile>> {
+    pub(super) fn index(&self) -> Result<Arc<dyn StoreFile>> {
         if let Some(index) = self.index.get() {
             return Ok(index);
         }

@@ -117,8 +117,7 @@ impl LogSet {
         let index_path = container.path(&name::index_log(set));
         let mark_path = container.path(&name::open_mark(set));
         let nonce = shared.words()[NONCE].load(Ordering::SeqCst);
-        let is_founder = founder.is_some();
-        let log_set = LogSet {
+        Ok(LogSet {
             index: CachedFile::for_writing(container.local),
             container,
             shared,
@@ -129,13 +128,7 @@ impl LogSet {
             dir,
             is_of_crowd: founder.is_some_and(|founder| founder.is_of_crowd),
             carried_to: Mutex::default(),
-        };
-        if is_founder {
-            // Before there is data, so that data without an index log says that this is lost. What
-            // is in the way here is so for the first append, too, which tells.
-            let _ = log_set.index();
-        }
-        Ok(log_set)
+        })
     }
 
     /// Joins or founds with the page's lock held: the set, and what its founder knows. `None` if
