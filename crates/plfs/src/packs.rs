@@ -301,7 +301,9 @@ impl Autocommit for OpenPack {
         let _ = self.pack.carry(HOLD);
         let mut pace = lock(&self.pace);
         pace.since += HOLD;
-        if pace.since < pace.wait {
+        // Who moves the files out waits until nobody writes them.
+        let wait = if self.is_changing() { autocommit::FIRST } else { pace.wait };
+        if pace.since < wait {
             return true;
         }
         pace.since = Duration::ZERO;
