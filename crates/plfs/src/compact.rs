@@ -10,7 +10,7 @@ use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
 
 use crate::catalog::{self, Index, Totals};
 use crate::config::Config;
-use crate::container::{Container, write_clock};
+use crate::container::{Container, log_sets, write_clock};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{self, Hold};
 use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Moved, Placed, Wanted};
@@ -153,10 +153,8 @@ fn copy(
         .filter(|set| names.contains(&Name::Unsynced(*set)))
         .try_for_each(|set| crate::log::must_be_synced(container, set))?;
     // Its truncate would hide what a lost index log says, if that is put back.
-    for name in &names {
-        if let Name::LogSet(set) = *name
-            && let Some(path) = crate::log::unexplained(container, set)?
-        {
+    for set in log_sets(&names) {
+        if let Some(path) = crate::log::unexplained(container, set)? {
             return Err(Error::refused(Errno::IO, "compact", &path, lifecycle::UNEXPLAINED));
         }
     }

@@ -248,9 +248,9 @@ pub fn write_summary(
     file: &dyn store::StoreFile,
     names: &[Name],
 ) -> Result<Option<Totals>> {
+    let before = read_summary(container);
     // The flat index comes first, because a file of its own moves the directory's time. Whoever
     // writes while it is made is found by the second look.
-    let before = read_summary(container);
     let mut index = load_if_cheap(container, names);
     let short: Arc<[u8]> =
         index.as_mut().map_or(Vec::new(), |index| flatten_if_worth(container, index)).into();
