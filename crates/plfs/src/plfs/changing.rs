@@ -108,13 +108,11 @@ impl Plfs {
     /// Takes a name out of the pack, whatever has it there.
     pub(super) fn take_out_of(&self, pack: &Arc<OpenPack>, name: &[u8]) -> Result<bool> {
         pack.refresh()?;
-        let mut was_there = false;
-        while let Some(stat) = stat_in(pack, name)? {
-            was_there = true;
-            pack.changes();
-            pack.unlink_if(name, &stat)?;
+        if stat_in(pack, name)?.is_none() {
+            return Ok(false);
         }
-        Ok(was_there)
+        pack.changes();
+        take_out(pack, name).map(|()| true)
     }
 
     /// [`Plfs::unlink`] in a directory whose files move; `None` elsewhere.
@@ -182,6 +180,14 @@ impl Plfs {
         }
         Ok(Some(()))
     }
+}
+
+/// Takes a name out of a pack, also if others change it meanwhile.
+pub(super) fn take_out(pack: &Pack, name: &[u8]) -> Result<()> {
+    while let Some(stat) = stat_in(pack, name)? {
+        pack.unlink_if(name, &stat)?;
+    }
+    Ok(())
 }
 
 pub(super) fn stat_in(pack: &Pack, name: &[u8]) -> Result<Option<PackStat>> {

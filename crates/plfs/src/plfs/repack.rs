@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use plfs_format::layout::Workload;
 use plfs_format::pack;
 
-use super::changing::{path_in, stat_in};
+use super::changing::{path_in, stat_in, take_out};
 use super::small::attributes;
 use super::{Plfs, is_young, may_be_logical};
 use crate::container;
@@ -275,7 +275,7 @@ impl Plfs {
             match store.rename(&path, &moved) {
                 // A program without PLFS has removed it.
                 Err(Errno::NOENT) => {
-                    self.take_out(pack, &name)?;
+                    take_out(pack, name.as_bytes())?;
                     continue;
                 }
                 other => other.at("rename", &path)?,
@@ -295,7 +295,7 @@ impl Plfs {
             // The plain one is the newer, and comes first.
             let why = match store.link(&moved, &path) {
                 Ok(()) => {
-                    self.take_out(pack, &name)?;
+                    take_out(pack, name.as_bytes())?;
                     store.unlink(&moved).at("remove", &moved)?;
                     "it was changed or opened meanwhile".to_owned()
                 }
@@ -306,13 +306,6 @@ impl Plfs {
         }
         // Before anybody who was told that the file in the pack is durable loses the ordinary one.
         store.sync_dir(dir).at("sync", dir)
-    }
-
-    fn take_out(&self, pack: &Pack, name: &OsStr) -> Result<()> {
-        while let Some(stat) = stat_in(pack, name.as_bytes())? {
-            pack.unlink_if(name.as_bytes(), &stat)?;
-        }
-        Ok(())
     }
 
     /// Moves the files of a directory's pack out, to ordinary files with the same names, owners,
