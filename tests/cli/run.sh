@@ -560,7 +560,7 @@ t_flat_directory_is_checked() {
     # A rename that has died before the name was changed, and one after.
     mkdir "one/.plfs/spread/$(hex 1)" "one/.plfs/spread/$(hex 2)" "one/.plfs/spread/$(hex 3)" "one/.plfs/spread/$(hex 4)"
     local before after names
-    mapfile -t names < <(find one/.plfs/spread -name 'f*')
+    mapfile -t names < <(find one/.plfs/spread -type f -name 'f*')
     before=${names[0]} after=${names[1]}
     mv "$before" "one/.plfs/spread/$(hex 2)/e"
     ln -s "/.plfs-spread/moved/0001.$(hex 1).$(hex 2)" "$before"
