@@ -17,7 +17,7 @@ PROSE = (".md", "README")
 # Where rustfmt, clang-format and ruff wrap all but strings.
 FORMATTED = (".rs", ".c", ".h", ".py")
 # The heads of suites, which tests/run reads as one line each.
-HEAD = re.compile("# (Proves|Alone|Spins|Patient): ")
+HEAD = re.compile("# (Proves|Alone): ")
 COMMENTS = {
     (".rs", ".c", ".h", ".S"): re.compile(r"\s*(//|/\*|\* )"),
     (".f", ".f90"): re.compile(r"\s*!"),

@@ -3,7 +3,6 @@
 #
 # Proves: FORMAT.md says enough: a decoder written from it alone reads what the engine wrote, and both refuse the same
 # Takes 60 s
-# Patient: it is arithmetic
 # test_decode.py tests the decoder, agree.py decoder and engine against each other with random
 # programs. TEST: test_decode, or a word in the names of agree.py.
 set -u

@@ -3,7 +3,6 @@
 #
 # Proves: every decoder, fed hostile bytes by libFuzzer (fuzz/fuzz_targets), keeps what its target asserts
 # Takes 100 s
-# Patient: it ends by the clock, and does what it can until then
 # Each target for FUZZ_SECONDS (10) of a processor, as many side by side as there are processors.
 # They start from the containers of tests/compat and from what earlier runs found (fuzz/corpus,
 # which is not kept in git); what fails stays in fuzz/artifacts, and fuzz/target/*/release/TARGET

@@ -3,7 +3,6 @@
 #
 # Proves: programs of others and random calls through MPI-IO answer and leave bytes as on a plain file
 # Takes 200 s
-# Spins: as tests/mpi: more ranks than processors
 # Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain
 # directory and under `plfs run --mount`; answers and the bytes of all files must be equal. With
 # T_FULL=1 (make test-mpi) all programs, and on more ranks. TEST: only these, by the first word.
@@ -118,9 +117,8 @@ if is_wanted differential; then
         differential $mpi 2 3 50 direct
         differential $mpi 1 20 60
         differential $mpi 2 5 60
-        # A barrier of more MPICH ranks than processors takes a hundredth of a second.
-        case $mpi in mpich*) many=3 ;; *) many=100; differential $mpi 4 10 40 ;; esac
-        only_full && for n in 1 2 3 4 8; do T_SEEDS=100 differential $mpi $n $many 60; T_SEEDS=100 differential $mpi $n $((many / 3 + 1)) 60 direct; done
+        differential $mpi 4 10 40
+        only_full && for n in 1 2 3 4 8; do T_SEEDS=100 differential $mpi $n 100 60; T_SEEDS=100 differential $mpi $n 34 60 direct; done
     done
 fi
 
@@ -145,8 +143,6 @@ for mpi in $mpis; do
     for pattern in segmented strided matrices; do
         readers="1 3" writers=4
         only_full && readers="1 2 3 4 8" writers=8
-        # The more ranks of an MPICH than processors, the longer each collective call.
-        only_full || [ $pattern = strided ] || [ "$mpi $pattern" = "openmpi matrices" ] || continue
         for how in "" collective; do
             twice "checkpoint $pattern ${how:-independent} $mpi" $mpi "p=\$BIN/checkpoint.$mpi; f=\$PWD/f; ranks $writers \$p $pattern \$f write $how && for n in $readers; do ranks \$n \$p $pattern \$f read $how || exit; done &&
                 if [ -z '$how' ]; then ranks 3 \$p $pattern \$f rewrite && ranks 2 \$p $pattern \$f read; fi"
@@ -242,9 +238,7 @@ if is_wanted hdf5; then
         hdf5() { # NAME RANKS COMMAND
             LEAVE="-r *" twice "hdf5 $1 np $2" mpich "$3 > out 2>&1 || { tail -n 30 out >&2; exit 1; }; grep -c 'FAILED' out; true"
         }
-        # These parts of testphdf5 take seconds; all of it takes minutes where there are fewer
-        # processors than ranks.
-        hdf5 "testphdf5, parts" 2 'ranks 2 $DEPS/hdf5/testphdf5 -o mpiodup -o split -o idsetw -o idsetr -o cdsetw -o cdsetr -o eidsetw -o ecdsetw -o props -o fiximage -o fill'
+        hdf5 testphdf5 4 'ranks 4 $DEPS/hdf5/testphdf5'
         # Reads what others wrote, after a barrier only.
         hdf5 t_mpi 2 'ranks 2 $DEPS/hdf5/t_mpi'
         hdf5 t_prestart 2 'ranks 2 $DEPS/hdf5/t_pshutdown && ranks 2 $DEPS/hdf5/t_prestart'

@@ -3,7 +3,6 @@
 #
 # Proves: directories of very many small files (workload small) under plfs run
 # Takes 110 s
-# Patient: it compares what programs say, and not when
 # What tests/preload proves of files, in a small directory; and what is special there: names of a
 # pack beside ordinary ones, several processes, deaths, programs. Each function t_NAME below runs in
 # an empty directory with the managed directory m and the small one m/s, and fails at its first

@@ -3,7 +3,6 @@
 #
 # Proves: what SEMANTICS.md says of threads of a process holds in schedules that are explored: which thread goes on at each lock, atomic and call on the store
 # Takes 60 s
-# Patient: no schedule depends on time
 # crates/plfs/tests/schedules.rs in a build of its own, in which crates/plfs/src/sync.rs has the
 # locks of the crate shuttle. TEST: words of a test's name.
 set -u
