@@ -13,7 +13,7 @@ static void turn(void)
 {
 	static _Thread_local unsigned turns;
 	if (++turns % 100 == 0)
-		nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
 /* What Open MPI and newer MPICHs call when they wait. */
