@@ -169,10 +169,13 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
     c_int::from(unsafe { below_managed(dirfd, path, keep) }.is_some())
 }
 
-/// The working directory may have been changed, or renamed.
+/// The working directory may have been changed, or a directory renamed.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_moved() {
     here::moved();
+    if let Some(plfs) = plfs_if_there() {
+        plfs.forget_packs_seen();
+    }
 }
 
 /// What `found` makes of the directory that `path` is taken from (empty if it is absolute) and of

@@ -4,9 +4,12 @@
 //! nothing. Not one that is for small files: another process makes the pack with its first file,
 //! which is to be seen at once. One that is known is asked for at each call by a stat, because
 //! directories are renamed.
+//!
+//! Where storage travels, who writes a pack believes for a moment what he has seen of its
+//! directory: there such a stat costs more than a file of the pack (docs/decisions/0023).
 
-use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,11 +22,11 @@ use crate::autocommit::{self, Autocommit};
 use crate::config::Config;
 use crate::error::Result;
 use crate::lifecycle::remove_if_nameless;
-use crate::pack::{FileId, Pack, PackOptions};
+use crate::pack::{FileId, Pack, PackOptions, Since};
 use crate::store::machine::boot_time_ns;
 use crate::store::shm::{NOTE_UNIT, NOTES_BYTES, Notes};
 use crate::store::{Links, Open, Store, StoreFile};
-use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
 /// How long a directory is believed to have no pack: as long as a layout is believed.
@@ -32,10 +35,24 @@ const BELIEVED_NS: u64 = 1_000_000_000;
 /// Directories that are remembered. 4,096: some 1 MB.
 const DIRS_MAX: usize = 4096;
 
-/// Names of a directory that is [listed](OpenPack::learn_names) each second; one with more every
-/// minute. 4,096: a few calls.
+/// How long a process that writes a pack on storage that travels believes that it is where it was
+/// found. 0.1 s: a look in so many files costs none of them anything.
+const FOUND_NS: u64 = 100_000_000;
+
+/// How long it believes that the directory has no ordinary names but those that it has seen. 1 s:
+/// as long as names that other nodes say of the pack.
+const SEEN_NS: u64 = 1_000_000_000;
+
+/// Ordinary names of a directory that are [seen](OpenPack::has_not) at most. 4,096: a few calls.
 const LISTED_MAX: usize = 4096;
-const LIST_RESTS_NS: u64 = 59_000_000_000;
+
+/// A directory with more is listed once a minute: a client of CephFS that has listed one says by
+/// itself that a name is not there, as long as no other client makes one (0.06 ms), and asks the
+/// metadata server otherwise, each time.
+const LIST_RESTS_NS: u64 = 60_000_000_000;
+
+/// A listing rests twenty times as long as it took, so that it costs a twentieth at most.
+const LIST_RESTS_TIMES: u64 = 20;
 
 /// Packs that stay open though nobody has a file of them open. 64: a few descriptors and a page
 /// each.
@@ -62,8 +79,7 @@ pub struct OpenPack {
     committing: Arc<Mutex<()>>,
     /// Of [`OpenPack::group_of_new`], and when it was asked.
     group: Mutex<Option<(u64, Option<u32>)>>,
-    /// When [`OpenPack::learn_names`] listed the directory.
-    listed: AtomicU64,
+    seen: Mutex<Seen>,
     /// Of [`OpenPack::stand_in`], and the directory that it names.
     stand_in: Mutex<Option<(PathBuf, Arc<StandIn>)>>,
     /// Handles of this process on files of it.
@@ -75,6 +91,19 @@ pub struct OpenPack {
     /// The pack's name. As long as it is open no other file gets its inode, by which the pack is
     /// known.
     _name: Option<Arc<dyn StoreFile>>,
+}
+
+/// What a process has seen of the directory of a pack.
+#[derive(Debug, Default)]
+struct Seen {
+    dir: PathBuf,
+    /// When it began to look.
+    at: u64,
+    /// Of [`Pack::since`], before. `None`: it has not seen all.
+    since: Option<Since>,
+    names: HashSet<OsString>,
+    /// When it looks again.
+    due: u64,
 }
 
 /// A file in memory that stands for the name of a pack, see [`OpenPack::stand_in`].
@@ -212,19 +241,38 @@ impl OpenPack {
         }
     }
 
-    /// Somebody is about to look for an ordinary file of a new name. On storage that travels the
-    /// directory is listed first, once a second: a client of CephFS that has seen all its names
-    /// says by itself that one is not there, as long as no other client makes one (0.06 ms), and
-    /// asks the metadata server otherwise, each time.
-    pub(crate) fn learn_names(&self, store: &dyn Store, dir: &Path) {
-        let (now, last) = (boot_time_ns(), self.listed.load(Ordering::Relaxed));
-        if self.pack.container().local || (last != 0 && now.saturating_sub(last) < BELIEVED_NS) {
-            return;
+    /// Whether this process has seen, a moment ago at most, that the directory has no ordinary name
+    /// like this: what [`Pack::since`] was then. `None`: who wants to know it asks the storage.
+    ///
+    /// Costs a listing once in [`SEEN_NS`], where storage travels.
+    pub(crate) fn has_not(&self, store: &dyn Store, dir: &Path, name: &[u8]) -> Option<Since> {
+        if self.pack.container().local {
+            return None;
         }
-        // Who cannot list it asks for each name.
-        let names = store.list(dir).map_or(LISTED_MAX, |names| names.len());
-        let rests = if names < LISTED_MAX { 0 } else { LIST_RESTS_NS };
-        self.listed.store(boot_time_ns() + rests, Ordering::Relaxed);
+        let (now, mut seen) = (boot_time_ns(), lock(&self.seen));
+        if now >= seen.due || seen.dir != dir {
+            let since = self.pack.since()?;
+            let names = store.list(dir).ok().filter(|names| names.len() < LISTED_MAX);
+            let took = boot_time_ns() - now;
+            let rests = match names {
+                Some(_) => SEEN_NS.max(took * LIST_RESTS_TIMES),
+                None => LIST_RESTS_NS,
+            };
+            *seen = Seen {
+                dir: dir.to_path_buf(),
+                at: now,
+                since: names.is_some().then_some(since),
+                names: names.into_iter().flatten().map(|entry| entry.name).collect(),
+                due: now + took + rests,
+            };
+        }
+        let is_free =
+            now - seen.at.min(now) < SEEN_NS && !seen.names.contains(OsStr::from_bytes(name));
+        seen.since.filter(|_| is_free)
+    }
+
+    fn forget_seen(&self) {
+        lock(&self.seen).since = None;
     }
 
     /// A file in memory that stands for the pack's name where a door needs a descriptor for each
@@ -339,12 +387,18 @@ struct Table {
     replaced: Vec<Arc<OpenPack>>,
     /// Directories without one, and when that was found.
     packless: LruCache<PathBuf, u64>,
+    /// Those of packs that this process writes where storage travels, and when they were found.
+    packed: LruCache<PathBuf, ((u64, u64), u64)>,
 }
 
 impl Default for Packs {
     fn default() -> Packs {
-        let table =
-            Table { packs: HashMap::new(), replaced: Vec::new(), packless: LruCache::unbounded() };
+        let table = Table {
+            packs: HashMap::new(),
+            replaced: Vec::new(),
+            packless: LruCache::unbounded(),
+            packed: LruCache::unbounded(),
+        };
         Packs { table: Mutex::new(table), found: AtomicBool::new(false) }
     }
 }
@@ -364,6 +418,9 @@ impl Packs {
         {
             return Ok(None);
         }
+        if let Some(written) = self.written(dir, now) {
+            return Ok(Some(written));
+        }
         let path = dir.join(NAME);
         let Ok(stat) = store.stat(&path, Links::Stay) else {
             if gets_one() {
@@ -379,11 +436,15 @@ impl Packs {
         // One that has failed is told to who has it open; who comes begins anew.
         let is_good =
             |known: &Arc<OpenPack>| known.container().is_below_root(&path) && !known.has_failed();
-        let known = lock(&self.table).packs.get(&(stat.dev, stat.ino)).cloned();
+        let key = (stat.dev, stat.ino);
+        let known = lock(&self.table).packs.get(&key).cloned();
         let is_changing = stat.mode & CHANGING != 0;
         if let Some(known) = known.filter(is_good) {
             known.moved(dir);
             known.is_changing.store(is_changing, Ordering::Release);
+            if !known.container().local && !is_changing {
+                lock(&self.table).remember(dir, (key, now));
+            }
             return Ok(Some(known));
         }
         let Some(pack) = Pack::find(store, config, dir, options())? else {
@@ -394,6 +455,15 @@ impl Packs {
             open.moved(dir);
         }
         Ok(Some(open))
+    }
+
+    /// The pack of `dir`, if this process writes it and found it there a moment ago.
+    fn written(&self, dir: &Path, now: u64) -> Option<Arc<OpenPack>> {
+        let mut table = lock(&self.table);
+        let (key, then) = *table.packed.get(dir)?;
+        let known = table.packs.get(&key).filter(|_| now.saturating_sub(then) < FOUND_NS)?.clone();
+        drop(table);
+        (!known.has_failed() && known.is_writer()).then_some(known)
     }
 
     /// The pack at this place, whose directory may have another name by now; if that was removed,
@@ -434,7 +504,7 @@ impl Packs {
             pace: Mutex::default(),
             committing: Arc::default(),
             group: Mutex::default(),
-            listed: AtomicU64::new(0),
+            seen: Mutex::default(),
             stand_in: Mutex::default(),
             handles: AtomicUsize::new(0),
             is_gone: AtomicBool::new(false),
@@ -461,7 +531,12 @@ impl Packs {
 
     /// Directories were renamed or removed, or get a pack.
     pub(crate) fn forget_dirs(&self) {
-        lock(&self.table).packless.clear();
+        let mut table = lock(&self.table);
+        table.packless.clear();
+        table.packed.clear();
+        for open in table.packs.values() {
+            open.forget_seen();
+        }
     }
 
     /// Whether there ever was one.
@@ -485,6 +560,17 @@ impl Packs {
 }
 
 impl Table {
+    /// The pack of a directory was found at a time.
+    fn remember(&mut self, dir: &Path, found: ((u64, u64), u64)) {
+        match self.packed.get_mut(dir) {
+            Some(known) => *known = found,
+            None => drop(self.packed.put(dir.to_path_buf(), found)),
+        }
+        if self.packed.len() > DIRS_MAX {
+            self.packed.pop_lru();
+        }
+    }
+
     /// Takes out packs that nobody uses: those that were replaced, and of the others if there are
     /// many.
     fn take_idle(&mut self, but: (u64, u64)) -> Vec<Arc<OpenPack>> {

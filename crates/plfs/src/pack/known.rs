@@ -41,6 +41,8 @@ pub(super) struct Known {
     pub node: Node,
     /// Goes up when all was read anew: what is in no log must be added again.
     pub generation: u64,
+    /// Goes up when files may be in the pack no more.
+    pub removals: u64,
 }
 
 /// Where a process finds what its node has said of a pack last (docs/decisions/0023).
@@ -97,6 +99,7 @@ impl Known {
             open: HashMap::new(),
             node: Node::Nobody,
             generation: 0,
+            removals: 0,
         }
     }
 
@@ -104,6 +107,7 @@ impl Known {
     pub fn load(&mut self) -> Result<()> {
         for _ in 0..TRIES {
             self.generation += 1;
+            self.removals += 1;
             self.open.retain(|_, known| known.strong_count() > 0);
             (self.names, self.tree) = (Names::default(), None);
             self.read.clear();
@@ -236,7 +240,7 @@ impl Known {
         let container = self.container.clone();
         let (names, open) = (&mut self.names, &self.open);
         let (max_stamp, clear) = (&mut self.max_stamp, self.clear);
-        let own_boot = self.own_boot;
+        let (own_boot, removals) = (self.own_boot, &mut self.removals);
         let mut visit = |offset, header: Header, bytes: &[u8]| {
             *max_stamp = (*max_stamp).max(header.stamp);
             if header.stamp <= clear {
@@ -244,6 +248,7 @@ impl Known {
             }
             let block = decode_block(header, offset, bytes)
                 .map_err(|bad| Error::of_bytes(&container.path(&name::index_log(set)), bad))?;
+            *removals += u64::from(block.records.iter().any(is_removal));
             names.apply(&block.segments, &block.records, own_boot);
             apply(open, &block.segments, &block.records, own_boot);
             Ok(())
@@ -275,6 +280,7 @@ impl Known {
 
     /// Adds records that this process is about to say.
     pub fn add(&mut self, segments: &[SegmentRef], records: &[Record]) {
+        self.removals += u64::from(records.iter().any(is_removal));
         self.names.apply(segments, records, self.own_boot);
         apply(&self.open, segments, records, self.own_boot);
     }
@@ -322,6 +328,10 @@ fn visit_blocks(
         at += header.block_bytes;
     }
     Ok(at.max(known))
+}
+
+fn is_removal(record: &Record) -> bool {
+    matches!(record, Record::Gone { .. })
 }
 
 /// Adds to open files what a block says of them.

@@ -35,6 +35,7 @@ use self::bell::Bell;
 pub use self::compact::PackUsage;
 pub use self::data::OUTGROWN_BYTES;
 use self::known::Known;
+pub use self::names::Since;
 use self::writer::Writer;
 use crate::catalog;
 use crate::config::Config;
@@ -316,6 +317,11 @@ impl Pack {
         if *known != dir {
             *known = dir.to_path_buf();
         }
+    }
+
+    /// Whether this process writes it: then nobody removes it.
+    pub fn is_writer(&self) -> bool {
+        lock(&self.state).writer.is_some()
     }
 
     /// The settings.

@@ -3,14 +3,26 @@
 use plfs_format::pack::{self as format, FileId, GONE_MAX, NAME_MAX, Place, Record};
 use plfs_pack::{FileState, Found};
 
+use super::known::Known;
+use super::writer::Writer;
 use super::{Pack, PackFile, PackOpen, PackStat, State};
 use crate::error::{Error, Result};
 use crate::log::Durability;
 use crate::store::Errno;
 use crate::sync::lock;
 
-/// How many ordinary names had been made when somebody looked for one, and how to look again.
-pub type Beside<'a> = (Option<u64>, &'a dyn Fn() -> Result<()>);
+/// What there was when somebody looked for an ordinary name, and how to look again.
+pub type Beside<'a> = (Option<Since>, &'a dyn Fn() -> Result<()>);
+
+/// What processes of a node had done when somebody looked for an ordinary name: if it is the same
+/// later, none of them has made it since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Since {
+    /// Ordinary names that they had made.
+    beside: u64,
+    /// Removals that the process knew of: who moves a file out makes its ordinary name first.
+    removals: u64,
+}
 
 impl Pack {
     /// Opens a file, or creates it. Of processes of a node that create a name at once one does.
@@ -18,9 +30,9 @@ impl Pack {
         self.open_file_beside(name, how, (None, &|| Ok(())))
     }
 
-    /// The same for who has looked that the directory has no ordinary name like this, when so many
-    /// had been [made beside](Pack::made_beside): a new file is made if `is_free` finds that there
-    /// is none, or nobody made one since.
+    /// The same for who has looked that the directory has no ordinary name like this, and asked
+    /// [`Pack::since`] before: a new file is made if `is_free` finds that there is none, or nobody
+    /// made one since.
     pub fn open_file_beside(
         &self,
         name: &[u8],
@@ -65,9 +77,11 @@ impl Pack {
         PackFile { id, name: name.into(), known: state.known.opened(id, now) }
     }
 
-    /// How many ordinary names processes of the node have made. `None`: that cannot be said yet.
-    pub fn made_beside(&self) -> Option<u64> {
-        lock(&self.state).writer.as_ref().map(|writer| writer.set.made_beside())
+    /// For who is about to look for an ordinary name. `None`: the process does not write the pack,
+    /// and cannot say it.
+    pub fn since(&self) -> Option<Since> {
+        let state = lock(&self.state);
+        state.writer.as_ref().map(|writer| Since::now(&state.known, writer))
     }
 
     /// Somebody has made an ordinary name: whether it is none of the pack. Who makes a file of the
@@ -114,7 +128,7 @@ impl Pack {
                 // Another process of the node was faster.
                 Some(found) => Ok((Vec::new(), found)),
                 None => {
-                    if looked != Some(writer.set.made_beside()) {
+                    if looked != Some(Since::now(known, writer)) {
                         is_free()?;
                     }
                     let id = writer.place();
@@ -259,6 +273,12 @@ impl Pack {
         use std::os::unix::ffi::OsStrExt;
         let path = self.dir().join(std::ffi::OsStr::from_bytes(name));
         Error::Io { op, path, errno }
+    }
+}
+
+impl Since {
+    fn now(known: &Known, writer: &Writer) -> Since {
+        Since { beside: writer.set.made_beside(), removals: known.removals }
     }
 }
 

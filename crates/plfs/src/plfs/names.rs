@@ -205,6 +205,7 @@ impl Plfs {
             self.make_durable(from, replaced.is_some())?;
         }
         let done = rename()?;
+        self.forget_packs_seen();
         if replaced.is_some() {
             // A power cut may undo a rename that is not durable: then the name must still find what
             // it had.

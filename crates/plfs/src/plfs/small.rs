@@ -20,7 +20,7 @@ use crate::container;
 use crate::error::{At, Result};
 use crate::file::{Access, File, Packed};
 use crate::log::Durability;
-use crate::pack::{FileId, Pack, PackOpen, PackOptions, PackStat};
+use crate::pack::{FileId, Pack, PackOpen, PackOptions, PackStat, Since};
 use crate::packs::{OpenPack, PackPlace, StandIn};
 use crate::process::Process;
 use crate::store::machine::{group, random_u64, umask};
@@ -47,8 +47,8 @@ pub struct Small<'a> {
     name: &'a [u8],
     path: &'a Path,
     stat: Option<PackStat>,
-    /// Of [`Pack::made_beside`], before somebody looked for an ordinary file.
-    beside: Option<u64>,
+    /// Of [`Pack::since`], before somebody looked for an ordinary file.
+    since: Option<Since>,
 }
 
 impl Small<'_> {
@@ -91,26 +91,27 @@ impl Plfs {
             && let Some(stat) = self.shown_in(known, path)?
         {
             let stat = Some(stat);
-            return Ok(pack.map(|pack| Small { pack, name, path, stat, beside: None }));
+            return Ok(pack.map(|pack| Small { pack, name, path, stat, since: None }));
         }
         // A layout that cannot be read refuses new files only, and where they are made.
         if !create || !matches!(self.is_born_packed(path), Ok(true)) {
             return Ok(None);
         }
         super::must_be_no_layout(path)?;
-        if let Some(pack) = &pack {
-            pack.learn_names(self.process.store.as_ref(), dir);
-        }
-        let beside = pack.as_ref().and_then(|pack| pack.made_beside());
-        match self.is_free(path) {
-            Err(error) if error.errno() == Errno::EXIST => return Ok(None),
-            other => other?,
+        let store = self.process.store.as_ref();
+        let mut since = pack.as_ref().and_then(|pack| pack.has_not(store, dir, name));
+        if since.is_none() {
+            since = pack.as_ref().and_then(|pack| pack.since());
+            match self.is_free(path) {
+                Err(error) if error.errno() == Errno::EXIST => return Ok(None),
+                other => other?,
+            }
         }
         let pack = pack.map_or_else(|| self.make_pack(dir), Ok)?;
         if pack.is_changing() && pack.is_leaving()? {
             return Ok(None);
         }
-        Ok(Some(Small { pack, name, path, stat: None, beside }))
+        Ok(Some(Small { pack, name, path, stat: None, since }))
     }
 
     /// EEXIST if there is an ordinary file, or anything else.
@@ -150,7 +151,7 @@ impl Plfs {
     /// Opens or creates what [`Plfs::small`] found. A new file belongs to this process's user, and
     /// to the group that the kernel would give it; the umask cuts its mode.
     pub fn open_small(&self, small: Small<'_>, options: OpenOptions) -> Result<File> {
-        let Small { pack, name, path, stat, beside } = small;
+        let Small { pack, name, path, stat, since } = small;
         // As Linux has it, also of a file that is opened for reading.
         let truncate = options.truncate;
         let mut how = PackOpen { truncate, ..PackOpen::default() };
@@ -167,7 +168,7 @@ impl Plfs {
         if truncate || stat.is_none() {
             pack.changes();
         }
-        let file = pack.open_file_beside(name, how, (beside, &|| self.is_free(path)))?;
+        let file = pack.open_file_beside(name, how, (since, &|| self.is_free(path)))?;
         Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
     }
 
@@ -264,8 +265,17 @@ impl Plfs {
         self.process.packs.any()
     }
 
+    /// A directory may have another name: what was [seen](OpenPack::has_not) a moment ago is not
+    /// believed.
+    pub fn forget_packs_seen(&self) {
+        if self.knows_packs() {
+            self.process.packs.forget_dirs();
+        }
+    }
+
     /// The pack of the directory `dir`, if it has one. Costs a stat; for a directory that had none
-    /// a moment ago, and is not for small files, nothing.
+    /// a moment ago, and is not for small files, nothing; and nothing where this process writes the
+    /// pack and has found it on storage that travels in the last tenth of a second.
     pub fn pack(&self, dir: &Path) -> Result<Option<Arc<OpenPack>>> {
         let gets_one = || matches!(self.workload_of(&dir.join("file")), Ok(Workload::Small));
         self.process.packs.find(&self.process.store, &self.process.config, dir, gets_one)
@@ -338,9 +348,11 @@ impl Plfs {
             return Err(Errno::NAMETOOLONG).at("create", path);
         }
         let pack = self.make_pack(dir)?;
-        pack.learn_names(self.process.store.as_ref(), dir);
-        let beside = pack.made_beside();
-        self.is_free(path)?;
+        let mut since = pack.has_not(self.process.store.as_ref(), dir, name);
+        if since.is_none() {
+            since = pack.since();
+            self.is_free(path)?;
+        }
         pack.changes();
         let how = PackOpen {
             create: true,
@@ -350,7 +362,7 @@ impl Plfs {
             uid,
             gid,
         };
-        let file = pack.open_file_beside(name, how, (beside, &|| self.is_free(path)))?;
+        let file = pack.open_file_beside(name, how, (since, &|| self.is_free(path)))?;
         Ok(File::of_pack(Packed::new(pack, file), path.to_path_buf(), options.access))
     }
 

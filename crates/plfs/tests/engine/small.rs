@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plfs::store::{Errno, Links, Open, Store, Time, write_full};
 use plfs::{Access, Config, File, Layout, OpenOptions, PackPlace, Plfs, Repacked, Workload};
@@ -25,7 +25,16 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let world = World { memory: MemStore::new(), node: fresh_dir() };
+        World::of(MemStore::new())
+    }
+
+    /// Where storage travels.
+    fn shared() -> World {
+        World::of(MemStore::new().shared())
+    }
+
+    fn of(memory: MemStore) -> World {
+        let world = World { memory, node: fresh_dir() };
         world.memory.mkdir(Path::new("/m"), 0o755).unwrap();
         world.memory.mkdir(Path::new("/m/.plfs"), 0o1777).unwrap();
         world.memory.mkdir(Path::new(DIR), 0o755).unwrap();
@@ -306,6 +315,62 @@ fn ordinary_files_stay_beside_a_pack() {
     plfs.rename(&at("new"), &at("plain")).unwrap();
     assert_eq!(content(&plfs, "plain").unwrap(), b"ordinary");
     assert_eq!(names(&plfs), ["plain", "sub"]);
+}
+
+/// On CephFS the two looks of each creation, for the pack's name and for an ordinary one, cost more
+/// than the creation, and 17 times less than a plain file was out of reach.
+#[test]
+fn where_storage_travels_a_creation_costs_no_look() {
+    let world = World::shared();
+    let store = Arc::new(FaultStore::new(Arc::new(world.memory.clone())));
+    let plfs = world.on(store.clone());
+    put(&plfs, "first", b"1");
+    let begin = Instant::now();
+    let before = store.calls_of(Op::Stat) + store.calls_of(Op::List);
+    for i in 0..1000 {
+        put(&plfs, &format!("f{i}"), b"small");
+    }
+    let looks = store.calls_of(Op::Stat) + store.calls_of(Op::List) - before;
+    // Its name is believed to be there for a tenth of a second.
+    let tenths = 2 + begin.elapsed().as_millis() as u64 / 100;
+    assert!(looks <= 10 * tenths, "{looks} looks in {tenths} tenths of a second");
+    assert_eq!(names(&plfs).len(), 1001);
+}
+
+#[test]
+fn what_was_seen_of_a_directory_is_believed_for_a_moment_only() {
+    let world = World::shared();
+    let plfs = world.plfs();
+    for i in 0..2 {
+        put(&plfs, &format!("a{i}"), b"small");
+        world.put(&format!("late{i}"), b"ordinary");
+        std::thread::sleep(Duration::from_millis(1010));
+        assert_eq!(errno(create(&plfs, &format!("late{i}"))), Errno::EXIST);
+    }
+    // Its own rename is known at once.
+    put(&plfs, "a", b"small");
+    let moved = Path::new("/m/moved");
+    plfs.rename(Path::new(DIR), moved).unwrap();
+    assert!(plfs.pack(Path::new(DIR)).unwrap().is_none());
+    assert!(plfs.pack(moved).unwrap().is_some());
+}
+
+/// Who moves a file out makes the ordinary name first; who hears that the pack has it no more, and
+/// believes what he saw of the directory before, would make a second one that hides it.
+#[test]
+fn who_hears_that_a_file_has_moved_out_looks_for_it() {
+    let world = World::shared();
+    let (plfs, other) = (world.plfs(), world.plfs());
+    for i in 0..10 {
+        let name = format!("large{i}");
+        let file = create(&other, &name).unwrap();
+        file.write_at(&vec![1; 3 << 19], 0).unwrap();
+        put(&plfs, &format!("a{i}"), b"small");
+        assert!(other.move_out(&file).unwrap());
+        assert_eq!(errno(create(&plfs, &name)), Errno::EXIST);
+        file.close().unwrap();
+        assert_eq!(content(&plfs, &name).unwrap().len(), 3 << 19);
+    }
 }
 
 #[test]
