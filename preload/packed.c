@@ -283,10 +283,18 @@ EXPORT DIR *opendir(const char *path)
 
 /* --- Extended attributes, of which a file of a pack has none --- */
 
+/* Once there are packs the kernel is not asked for what they have: `ls -l` asks for each file. */
+static bool path_is_in_pack(const char *path)
+{
+	return packs_are_known() && path_is_packed(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
+}
+
 /* libc's call of one kind: by path, by path of what may be a link, and by descriptor. */
 #define XATTR(result, on_packed, name, declared, given) \
 	EXPORT result name(const char *path declared) \
 	{ \
+		if (path_is_in_pack(path)) \
+			return (on_packed); \
 		FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at given)); \
 		result rc = REAL(name)(path given); \
 		FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at given)); \
@@ -294,6 +302,8 @@ EXPORT DIR *opendir(const char *path)
 	} \
 	EXPORT result l##name(const char *path declared) \
 	{ \
+		if (path_is_in_pack(path)) \
+			return (on_packed); \
 		FLAT_FIRST(-1, AT_FDCWD, path, 0, l##name(at given)); \
 		result rc = REAL(l##name)(path given); \
 		FLAT_AFTER(-1, rc, AT_FDCWD, path, 0, l##name(at given)); \

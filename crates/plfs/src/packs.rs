@@ -5,8 +5,9 @@
 //! which is to be seen at once. One that is known is asked for at each call by a stat, because
 //! directories are renamed.
 //!
-//! Where storage travels, who writes a pack believes for a moment what he has seen of its
-//! directory: there such a stat costs more than a file of the pack (docs/decisions/0023).
+//! Where storage travels, who writes a pack, or only reads names of it, believes for a moment what
+//! he has seen of its directory: there such a stat costs more than a file of the pack
+//! (docs/decisions/0023).
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -35,8 +36,8 @@ const BELIEVED_NS: u64 = 1_000_000_000;
 /// Directories that are remembered. 4,096: some 1 MB.
 const DIRS_MAX: usize = 4096;
 
-/// How long a process that writes a pack on storage that travels believes that it is where it was
-/// found. 0.1 s: a look in so many files costs none of them anything.
+/// How long a process believes that a pack on storage that travels is where it was found. 0.1 s: a
+/// look in so many files costs none of them anything.
 const FOUND_NS: u64 = 100_000_000;
 
 /// How long it believes that the directory has no ordinary names but those that it has seen. 1 s:
@@ -378,6 +379,25 @@ pub(crate) struct Packs {
     found: AtomicBool,
 }
 
+/// The pack that a directory had.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    key: (u64, u64),
+    /// When, by the clock since boot.
+    at: u64,
+    /// [`Pack::rings`] before.
+    rings: Option<u64>,
+}
+
+/// What somebody wants of a pack that he looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// To change it: nobody may have removed it.
+    Change,
+    /// To know a name of it, as it was a moment ago.
+    Know,
+}
+
 #[derive(Debug)]
 struct Table {
     /// By device and inode of their names.
@@ -387,8 +407,8 @@ struct Table {
     replaced: Vec<Arc<OpenPack>>,
     /// Directories without one, and when that was found.
     packless: LruCache<PathBuf, u64>,
-    /// Those of packs that this process writes where storage travels, and when they were found.
-    packed: LruCache<PathBuf, ((u64, u64), u64)>,
+    /// Those with one where storage travels.
+    packed: LruCache<PathBuf, Found>,
 }
 
 impl Default for Packs {
@@ -409,7 +429,7 @@ impl Packs {
         &self,
         store: &Arc<dyn Store>,
         config: &Arc<Config>,
-        dir: &Path,
+        (dir, wanted): (&Path, Wanted),
         gets_one: impl FnOnce() -> bool,
     ) -> Result<Option<Arc<OpenPack>>> {
         let now = boot_time_ns();
@@ -418,10 +438,12 @@ impl Packs {
         {
             return Ok(None);
         }
-        if let Some(written) = self.written(dir, now) {
-            return Ok(Some(written));
+        if let Some(believed) = self.believed(dir, wanted, now) {
+            return Ok(Some(believed));
         }
         let path = dir.join(NAME);
+        // Before the look.
+        let rings = lock(&self.table).rings_of(dir);
         let Ok(stat) = store.stat(&path, Links::Stay) else {
             if gets_one() {
                 return Ok(None);
@@ -443,7 +465,7 @@ impl Packs {
             known.moved(dir);
             known.is_changing.store(is_changing, Ordering::Release);
             if !known.container().local && !is_changing {
-                lock(&self.table).remember(dir, (key, now));
+                lock(&self.table).remember(dir, Found { key, at: now, rings });
             }
             return Ok(Some(known));
         }
@@ -457,13 +479,17 @@ impl Packs {
         Ok(Some(open))
     }
 
-    /// The pack of `dir`, if this process writes it and found it there a moment ago.
-    fn written(&self, dir: &Path, now: u64) -> Option<Arc<OpenPack>> {
+    /// The pack of `dir`, if it was there a moment ago. Nobody removes one that this process writes;
+    /// what processes of the node do to another one is heard.
+    fn believed(&self, dir: &Path, wanted: Wanted, now: u64) -> Option<Arc<OpenPack>> {
         let mut table = lock(&self.table);
-        let (key, then) = *table.packed.get(dir)?;
-        let known = table.packs.get(&key).filter(|_| now.saturating_sub(then) < FOUND_NS)?.clone();
+        let found = *table.packed.get(dir)?;
+        let is_fresh = now.saturating_sub(found.at) < FOUND_NS;
+        let known = table.packs.get(&found.key).filter(|_| is_fresh)?.clone();
         drop(table);
-        (!known.has_failed() && known.is_writer()).then_some(known)
+        let is_silent = || found.rings.is_some() && found.rings == known.rings();
+        let is_there = known.is_writer() || wanted == Wanted::Know && is_silent();
+        (!known.has_failed() && is_there).then_some(known)
     }
 
     /// The pack at this place, whose directory may have another name by now; if that was removed,
@@ -560,8 +586,14 @@ impl Packs {
 }
 
 impl Table {
-    /// The pack of a directory was found at a time.
-    fn remember(&mut self, dir: &Path, found: ((u64, u64), u64)) {
+    /// Of the pack that the directory had when it was found last.
+    fn rings_of(&mut self, dir: &Path) -> Option<u64> {
+        let found = self.packed.get(dir)?;
+        self.packs.get(&found.key)?.rings()
+    }
+
+    /// Which pack a directory has.
+    fn remember(&mut self, dir: &Path, found: Found) {
         match self.packed.get_mut(dir) {
             Some(known) => *known = found,
             None => drop(self.packed.put(dir.to_path_buf(), found)),

@@ -319,6 +319,17 @@ impl Pack {
         }
     }
 
+    /// How often processes of the node have said something in it, or removed it. `None`: nobody
+    /// hears them.
+    pub fn rings(&self) -> Option<u64> {
+        self.bell.rings()
+    }
+
+    /// Tells processes of the node that it was removed.
+    pub fn ring(&self) {
+        self.bell.ring();
+    }
+
     /// Whether this process writes it: then nobody removes it.
     pub fn is_writer(&self) -> bool {
         lock(&self.state).writer.is_some()

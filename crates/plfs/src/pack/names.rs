@@ -19,7 +19,7 @@ pub type Beside<'a> = (Option<Since>, &'a dyn Fn() -> Result<()>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Since {
     /// Ordinary names that they had made.
-    beside: u64,
+    pub beside: u64,
     /// Removals that the process knew of: who moves a file out makes its ordinary name first.
     removals: u64,
 }

@@ -21,7 +21,7 @@ use crate::error::{At, Result};
 use crate::file::{Access, File, Packed};
 use crate::log::Durability;
 use crate::pack::{FileId, Pack, PackOpen, PackOptions, PackStat, Since};
-use crate::packs::{OpenPack, PackPlace, StandIn};
+use crate::packs::{OpenPack, PackPlace, StandIn, Wanted};
 use crate::process::Process;
 use crate::store::machine::{group, random_u64, umask};
 use crate::store::{Entry, Errno, Kind, Links, Open, Stat, Store};
@@ -82,7 +82,8 @@ impl Plfs {
         writes: bool,
     ) -> Result<Option<Small<'a>>> {
         let Some((dir, name)) = parts(path) else { return Ok(None) };
-        let mut pack = self.pack(dir)?;
+        let wanted = if create || writes { Wanted::Change } else { Wanted::Know };
+        let mut pack = self.find_pack(dir, wanted)?;
         if writes && pack.as_ref().is_some_and(|pack| pack.is_changing()) {
             self.before_write(path)?;
             pack = self.pack(dir)?;
@@ -222,7 +223,7 @@ impl Plfs {
         let mut path = path.to_path_buf();
         for _ in 0..LINKS_MAX {
             if let Some((dir, _)) = parts(&path)
-                && let Some(pack) = self.pack(dir)?
+                && let Some(pack) = self.find_pack(dir, Wanted::Know)?
                 && let Some(stat) = self.shown_in(&pack, &path)?
             {
                 return Ok((path, Some(stat.stat(pack.container().identity))));
@@ -277,8 +278,13 @@ impl Plfs {
     /// a moment ago, and is not for small files, nothing; and nothing where this process writes the
     /// pack and has found it on storage that travels in the last tenth of a second.
     pub fn pack(&self, dir: &Path) -> Result<Option<Arc<OpenPack>>> {
+        self.find_pack(dir, Wanted::Change)
+    }
+
+    fn find_pack(&self, dir: &Path, wanted: Wanted) -> Result<Option<Arc<OpenPack>>> {
         let gets_one = || matches!(self.workload_of(&dir.join("file")), Ok(Workload::Small));
-        self.process.packs.find(&self.process.store, &self.process.config, dir, gets_one)
+        let Process { packs, store, config, .. } = &*self.process;
+        packs.find(store, config, (dir, wanted), gets_one)
     }
 
     /// [`Plfs::pack`], which is made if there is none. It belongs to the directory's owner.
@@ -306,7 +312,7 @@ impl Plfs {
     /// What a name of a pack is; `None` for others.
     pub fn packed_stat(&self, path: &Path) -> Result<Option<PackStat>> {
         let Some((dir, _)) = parts(path) else { return Ok(None) };
-        self.pack(dir)?.map_or(Ok(None), |pack| self.shown_in(&pack, path))
+        self.find_pack(dir, Wanted::Know)?.map_or(Ok(None), |pack| self.shown_in(&pack, path))
     }
 
     /// A handle on the file of a pack with this path; `None` if it is none.
@@ -527,6 +533,7 @@ impl Plfs {
         // Beside the name: who comes finds no pack. Who came before has made a file, or has not.
         let aside = temporary(dir);
         store.rename(&name, &aside).at("rename", &name)?;
+        pack.ring();
         if let Err(error) = check() {
             store.link(&aside, &name).at("rename", &aside)?;
             store.unlink(&aside).at("remove", &aside)?;
@@ -574,6 +581,12 @@ impl Plfs {
         pack.changes();
         pack.unlink(name)?;
         // One that it hid goes with it: the name is gone when this returns.
+        let dir = path.parent().unwrap_or(path);
+        let made = |since: Since| since.beside;
+        let seen = pack.has_not(self.process.store.as_ref(), dir, name).map(made);
+        if seen.is_some() && seen == pack.since().map(made) {
+            return Ok(());
+        }
         match self.process.store.stat(path, Links::Stay) {
             Ok(stat) if stat.kind != Kind::Dir => {
                 let container = self.container_to_remove(path);

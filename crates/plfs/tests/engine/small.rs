@@ -338,6 +338,49 @@ fn where_storage_travels_a_creation_costs_no_look() {
 }
 
 #[test]
+fn where_storage_travels_names_are_read_and_removed_without_looks() {
+    let world = World::shared();
+    let writer = world.plfs();
+    for i in 0..1000 {
+        put(&writer, &format!("f{i}"), b"small");
+    }
+    writer.exit().unwrap();
+    let store = Arc::new(FaultStore::new(Arc::new(world.memory.clone())));
+    let plfs = world.on(store.clone());
+    let looks = || store.calls_of(Op::Stat) + store.calls_of(Op::List);
+    let costs_few = |what: &str, act: &dyn Fn(&str)| {
+        act("f0");
+        let (begin, before) = (Instant::now(), looks());
+        for i in 1..1000 {
+            act(&format!("f{i}"));
+        }
+        let tenths = 2 + begin.elapsed().as_millis() as u64 / 100;
+        let looks = looks() - before;
+        assert!(looks <= 10 * tenths, "{what}: {looks} looks in {tenths} tenths of a second");
+    };
+    costs_few("stat", &|name| assert_eq!(plfs.packed_stat(&at(name)).unwrap().unwrap().size, 5));
+    costs_few("open", &|name| assert_eq!(content(&plfs, name).unwrap(), b"small"));
+    costs_few("unlink", &|name| plfs.unlink(&at(name)).unwrap());
+    // What processes of the node say is heard at once.
+    let other = world.plfs();
+    put(&other, "late", b"small");
+    let reader = world.plfs();
+    for _ in 0..100 {
+        assert_eq!(content(&reader, "late").unwrap(), b"small");
+        other.unlink(&at("late")).unwrap();
+        assert_eq!(errno(reader.stat(&at("late"), Links::Stay)), Errno::NOENT);
+        put(&other, "late", b"small");
+    }
+    other.unlink(&at("late")).unwrap();
+    other.exit().unwrap();
+    plfs.exit().unwrap();
+    assert!(reader.packed_stat(&at("late")).unwrap().is_none());
+    plfs.remove_pack(Path::new(DIR)).unwrap();
+    assert!(reader.pack(Path::new(DIR)).unwrap().is_none());
+    assert!(reader.packed_stat(&at("late")).unwrap().is_none());
+}
+
+#[test]
 fn what_was_seen_of_a_directory_is_believed_for_a_moment_only() {
     let world = World::shared();
     let plfs = world.plfs();
