@@ -297,10 +297,9 @@ impl Pack {
     pub(super) fn commit_locked(&self, state: &mut State, promise: Durability) -> Result<()> {
         let Some(writer) = &mut state.writer else {
             if promise == Durability::Durable && !state.others.is_empty() {
-                for other in std::mem::take(&mut state.others) {
-                    catalog::sync_logs(&self.container, Some(other))?;
-                }
+                self.sync_others(state, None)?;
                 self.container.sync_names(Some(&self.dir()))?;
+                state.others.clear();
             }
             return Ok(());
         };
@@ -353,13 +352,27 @@ impl Pack {
             set.sync_index(writer.unsynced)?;
             writer.unsynced = 0;
         }
-        for other in std::mem::take(&mut state.others) {
-            match other == set.id() {
-                true => set.sync_index(u64::MAX)?,
-                false => catalog::sync_logs(&self.container, Some(other)).map(drop)?,
+        self.sync_others(state, Some(set))?;
+        set.sync_names_once(|| self.container.sync_names(Some(&self.dir())))?;
+        state.others.clear();
+        Ok(())
+    }
+
+    /// Those that fail, and those behind them, are for the next sync as well.
+    fn sync_others(&self, state: &State, own: Option<&LogSet>) -> Result<()> {
+        for other in &state.others {
+            match own.filter(|own| own.id() == *other) {
+                Some(own) => own.sync_index(u64::MAX)?,
+                None => {
+                    if !catalog::sync_logs(&self.container, Some(*other))? {
+                        let why = "its files are in logs of another user, which this one may not \
+                                   open now";
+                        return Err(Error::refused(Errno::ACCESS, "sync", &self.dir(), why));
+                    }
+                }
             }
         }
-        set.sync_names_once(|| self.container.sync_names(Some(&self.dir())))
+        Ok(())
     }
 
     /// That the node still owns its log set: always before a sync is called a success, and once in

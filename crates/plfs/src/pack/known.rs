@@ -41,6 +41,8 @@ pub(super) struct Known {
     pub node: Node,
     /// Goes up when all was read anew: what is in no log must be added again.
     pub generation: u64,
+    /// All was read. If not, what was asked for would be missing: [`Known::load`] first.
+    pub is_whole: bool,
 }
 
 /// Where a process finds what its node has said of a pack last (docs/decisions/0023).
@@ -97,11 +99,13 @@ impl Known {
             open: HashMap::new(),
             node: Node::Nobody,
             generation: 0,
+            is_whole: false,
         }
     }
 
     /// Forgets all, and reads the tree and all logs behind it.
     pub fn load(&mut self) -> Result<()> {
+        self.is_whole = false;
         for _ in 0..TRIES {
             self.generation += 1;
             self.open.retain(|_, known| known.strong_count() > 0);
@@ -115,6 +119,7 @@ impl Known {
                 self.tree = Some(tree);
             }
             if self.look_at(&sets)? == Looked::Whole && self.renew_open()? {
+                self.is_whole = true;
                 return Ok(());
             }
         }
