@@ -441,6 +441,34 @@ fn a_sync_of_what_was_closed_finds_a_backend_that_has_moved_or_fails() {
     assert!(synced.is_err() || is_synced, "sync says {synced:?}, and made no data durable");
 }
 
+/// S12, S32. A backend had no room, so the stream went on on another one, and the file was closed. A
+/// sync of a later session looked for the logs where streams lie that found room, and missed
+/// nothing when the backend that has this one was not there.
+#[test]
+fn a_sync_of_what_was_closed_misses_the_backend_that_took_what_found_no_room() {
+    let dir = Scratch::new();
+    let (memory, store, plfs) = with_a_backend(&dir);
+    let path = (0..64)
+        .find_map(|i| {
+            let path = PathBuf::from(format!("/m/f{i}"));
+            let file = open(&plfs, &path);
+            let full = store.clone();
+            store.before(".data", Op::Open, move || full.fail_at(1, Errno::NOSPC));
+            file.write_at(&[1; 100], 0).unwrap();
+            file.commit().unwrap();
+            let log = file.extents(0, 1).unwrap()[0].data_log.clone();
+            file.close().unwrap();
+            log.starts_with("/n").then_some(path)
+        })
+        .expect("a file with its data on /n");
+    memory.rename(Path::new("/n"), Path::new("/moved")).unwrap();
+    let before = store.calls();
+    let file = open(&plfs, &path);
+    let synced = file.sync();
+    let is_synced = has_synced_data(&store, before);
+    assert!(synced.is_err() || is_synced, "sync says {synced:?}, and made no data durable");
+}
+
 /// S23, S30: an rmdir that failed had taken the directory's layout away, if a file was made in
 /// between: what was made there from then on was laid out otherwise, and nobody was told.
 #[test]
