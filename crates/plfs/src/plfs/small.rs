@@ -585,6 +585,8 @@ impl Plfs {
                 {
                     return Err(Errno::NOTDIR).at("rename", to);
                 }
+                // What the pack has goes behind the rename.
+                self.make_durable(from, true)?;
                 let rename = || self.process.store.rename(from, to).at("rename", from);
                 self.rename_with(from, to, rename)?;
                 self.process.store.sync_dir(to.parent().unwrap_or(to)).at("sync", to)?;
