@@ -792,3 +792,72 @@ fn an_ordinary_file_over_one_of_a_pack_without_a_sync_keeps_the_old_or_the_new()
         assert!(were_new > 0);
     }
 }
+
+/// An unpack was killed when a file had its ordinary name, and that was not durable yet. The next
+/// one took the file out of the pack at once: a power cut then could leave it nowhere.
+#[test]
+fn an_unpack_that_goes_on_makes_names_durable_before_it_takes_them_out_of_the_pack() {
+    let fill = || {
+        let world = World::new();
+        ["a", "b", "c"].iter().for_each(|name| world.put(name, name.as_bytes()));
+        world.plfs().pack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
+        world
+    };
+    let unpack = |world: &World, fault: &FaultStore| {
+        world.on(Arc::new(fault.clone())).unpack_dir(Path::new(DIR), Duration::ZERO, go_on)
+    };
+    let world = fill();
+    let fault = FaultStore::new(Arc::new(world.memory.clone()));
+    unpack(&world, &fault).unwrap();
+    let log = fault.log();
+    let linked = log.iter().rposition(|call| call.op == Op::Link).unwrap();
+    let world = fill();
+    let before = all(&world.plfs());
+    let fault = FaultStore::new(Arc::new(world.memory.clone()));
+    fault.kill_at(linked as u64 + 2);
+    unpack(&world, &fault).unwrap_err();
+    assert!(world.is_ordinary("c"));
+    let memory = ended(&world.memory);
+    let next = FaultStore::new(Arc::new(memory.clone()));
+    let cuts = Arc::new(Mutex::new(Vec::new()));
+    let (of, to) = (memory.clone(), cuts.clone());
+    next.before(DIR, Op::SyncDir, move || {
+        to.lock().unwrap().extend((0..100).map(|seed| of.crash_with(seed)));
+    });
+    let world = World { memory, node: fresh_dir() };
+    unpack(&world, &next).unwrap();
+    let cuts = std::mem::take(&mut *cuts.lock().unwrap());
+    assert_eq!(cuts.len(), 100);
+    for (seed, cut) in cuts.into_iter().enumerate() {
+        let left = World { memory: ended(&cut), node: fresh_dir() };
+        assert_eq!(all(&left.plfs()), before, "seed {seed}");
+    }
+}
+
+/// A file was opened while it was put aside, and the pack was killed. The next run removed what it
+/// found there, and what its program wrote from then on with it.
+#[test]
+fn what_is_open_and_was_put_aside_is_an_ordinary_file_again() {
+    let world = World::new();
+    world.put("f", b"old");
+    let fault = FaultStore::new(Arc::new(world.memory.clone()));
+    let opened = Arc::new(Mutex::new(None));
+    let (memory, slot, dying) = (world.memory.clone(), opened.clone(), fault.clone());
+    fault.before("small/f", Op::Rename, move || {
+        *slot.lock().unwrap() = Some(memory.open(&at("f"), Open::READ_WRITE).unwrap());
+        dying.kill_at(2);
+    });
+    let pack = |plfs: &Plfs| plfs.pack_dir(Path::new(DIR), Duration::ZERO, go_on);
+    pack(&world.on(Arc::new(fault.clone()))).unwrap_err();
+    drop(fault);
+    assert!(!world.is_ordinary("f"));
+    let left = World { memory: ended(&world.memory), node: fresh_dir() };
+    let done = pack(&left.plfs()).unwrap();
+    assert_eq!((done.files, done.left.len()), (0, 1));
+    let file = opened.lock().unwrap().take().unwrap();
+    write_full(file.as_ref(), b"new", 0).unwrap();
+    drop(file);
+    assert_eq!(content(&left.plfs(), "f").unwrap(), b"new");
+    assert_eq!(pack(&left.plfs()).unwrap().files, 1);
+    assert_eq!(content(&left.plfs(), "f").unwrap(), b"new");
+}
