@@ -217,6 +217,11 @@ impl Error {
         }
     }
 
+    /// Whether a sync failed, of which the kernel tells the next one nothing.
+    pub(crate) fn is_of_sync(&self) -> bool {
+        matches!(self, Error::Io { op: "sync", .. })
+    }
+
     /// Whether the storage had no room.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Io { errno: Errno::NOSPC | Errno::DQUOT, .. })

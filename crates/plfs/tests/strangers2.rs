@@ -146,6 +146,60 @@ fn a_sync_that_failed_without_a_writer_is_not_forgotten() {
     file.sync().unwrap();
 }
 
+/// S12. What makes the file's name durable failed, and was told once: the next sync said that all is
+/// durable, and a power cut left no file.
+#[test]
+fn a_sync_of_the_name_that_failed_is_not_forgotten() {
+    for is_writer in [true, false] {
+        let (dir, mem) = (Scratch::new(), MemStore::new());
+        let store = FaultStore::new(Arc::new(mem));
+        let path = Path::new("/f");
+        let plfs = || Plfs::new(Arc::new(store.clone()), dir.config());
+        let (a, b) = (plfs(), plfs());
+        let mut file = open(&a, path);
+        file.write_at(b"x", 0).unwrap();
+        if !is_writer {
+            file.close().unwrap();
+            file = open(&a, path);
+        }
+        store.fail_matching("super", Op::SyncData, Errno::IO);
+        assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+        store.reset();
+        for sync in [file.sync(), open(&b, path).sync()] {
+            assert_eq!(sync.unwrap_err().errno(), Errno::IO, "{is_writer}");
+        }
+    }
+}
+
+/// S12. The sign that a sync failed finds no room: the next sync of the same process said that all
+/// is well.
+#[test]
+fn a_sync_that_failed_on_a_full_disk_is_not_forgotten_by_who_was_told() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let store = FaultStore::new(Arc::new(mem));
+    let plfs = || Plfs::new(Arc::new(store.clone()), Config { streams: 1, ..dir.config() });
+    let (a, b) = (plfs(), plfs());
+    for (path, is_writer) in [(Path::new("/f"), true), (Path::new("/g"), false)] {
+        let mut file = open(&a, path);
+        file.write_at(b"x", 0).unwrap();
+        if !is_writer {
+            file.close().unwrap();
+            file = open(&a, path);
+        }
+        store.fail_matching(".data", Op::SyncData, Errno::IO);
+        store.fail_matching(".unsynced", Op::Symlink, Errno::NOSPC);
+        assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+        store.reset();
+        assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+        let _ = file.close();
+        assert_eq!(open(&a, path).sync().unwrap_err().errno(), Errno::IO);
+        // Who wrote the file leaves it to others as its last act, which needs no room.
+        if is_writer {
+            assert_eq!(open(&b, path).sync().unwrap_err().errno(), Errno::IO);
+        }
+    }
+}
+
 fn go_on(_: u64) -> std::ops::ControlFlow<()> {
     std::ops::ControlFlow::Continue(())
 }

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plfs_format::flat_index;
 use plfs_format::index_log::{Record, decode_block};
@@ -431,6 +431,16 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
         log::must_be_synced(container, set)?;
     }
     Ok(is_whole)
+}
+
+/// [`Container::sync_names`] by who has no writer. What failed is known to all later syncs.
+pub fn sync_names(container: &Container, named: Option<&Path>) -> Result<()> {
+    container.sync_names(named).inspect_err(|error| {
+        if error.is_of_sync() {
+            let sets = log_sets(&container.list().unwrap_or_default());
+            sets.iter().for_each(|set| log::note_failed_sync(container, *set));
+        }
+    })
 }
 
 /// The backends on which logs of a set may lie, and whether its streams do, if there is room.

@@ -298,7 +298,7 @@ impl Pack {
         let Some(writer) = &mut state.writer else {
             if promise == Durability::Durable && !state.others.is_empty() {
                 self.sync_others(state, None)?;
-                self.container.sync_names(Some(&self.dir()))?;
+                catalog::sync_names(&self.container, Some(&self.dir()))?;
                 state.others.clear();
             }
             return Ok(());
