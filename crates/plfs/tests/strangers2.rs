@@ -8,7 +8,7 @@ mod common {
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Errno, Links, Open, Store};
+use plfs::store::{Errno, Links, Open, PosixStore, Store};
 use plfs::{Config, File, Health, OpenOptions, Opened, Plfs};
 use plfs_format::index_log::{Append, Record, Repeat, RunRecord, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
@@ -146,8 +146,8 @@ fn a_sync_that_failed_without_a_writer_is_not_forgotten() {
     file.sync().unwrap();
 }
 
-/// S12. What makes the file's name durable failed, and was told once: the next sync said that all is
-/// durable, and a power cut left no file.
+/// S12. What makes the file's name durable failed, and was told once: the next sync said that all
+/// is durable, and a power cut left no file.
 #[test]
 fn a_sync_of_the_name_that_failed_is_not_forgotten() {
     for is_writer in [true, false] {
@@ -198,6 +198,30 @@ fn a_sync_that_failed_on_a_full_disk_is_not_forgotten_by_who_was_told() {
             assert_eq!(open(&b, path).sync().unwrap_err().errno(), Errno::IO);
         }
     }
+}
+
+/// S19, S23. Who changes a file that he owns and may not read lets himself in for a moment. Another
+/// file that got the name in that moment got its mode.
+#[test]
+fn who_lets_himself_in_changes_no_file_that_gets_the_name_meanwhile() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Scratch::new();
+    let store = FaultStore::new(Arc::new(PosixStore::new()));
+    let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
+    let [path, second, other] = ["unreadable", "second", "other"].map(|name| dir.0.join(name));
+    for (path, mode) in [(&path, 0o200), (&other, 0o640)] {
+        std::fs::write(path, "text").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    std::fs::hard_link(&path, &second).unwrap();
+    store.fail_matching("unreadable", Op::Open, Errno::ACCESS);
+    let (from, to) = (other.clone(), path.clone());
+    store.before("", Op::Chmod, move || std::fs::rename(from, to).unwrap());
+    // The one that has the name now is no file of PLFS.
+    assert!(plfs.container_to_change(&path, Links::Stay).unwrap().is_none());
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert!(!other.exists());
+    assert_eq!((mode(&path), mode(&second)), (0o640, 0o200));
 }
 
 fn go_on(_: u64) -> std::ops::ControlFlow<()> {
@@ -495,8 +519,8 @@ fn a_sync_of_what_was_closed_finds_a_backend_that_has_moved_or_fails() {
     assert!(synced.is_err() || is_synced, "sync says {synced:?}, and made no data durable");
 }
 
-/// S12, S32. A backend had no room, so the stream went on on another one, and the file was closed. A
-/// sync of a later session looked for the logs where streams lie that found room, and missed
+/// S12, S32. A backend had no room, so the stream went on on another one, and the file was closed.
+/// A sync of a later session looked for the logs where streams lie that found room, and missed
 /// nothing when the backend that has this one was not there.
 #[test]
 fn a_sync_of_what_was_closed_misses_the_backend_that_took_what_found_no_room() {

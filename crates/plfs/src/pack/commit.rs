@@ -35,7 +35,8 @@ impl Pack {
         self.fold_locked(state)
     }
 
-    /// Commits, and leaves the node's log set. The next call that writes joins again.
+    /// Commits, and leaves the node's log set. The next call that writes joins again. Of one that
+    /// has failed, and was told so, nothing is left; it leaves all the same.
     pub fn leave(&self) -> Result<()> {
         self.leave_locked(&mut lock(&self.state))
     }
@@ -84,11 +85,18 @@ impl Pack {
             // A tree is a cache: who may not write one leaves it to others.
             let _ = self.fold_locked(state);
         }
+        if let Some(writer) = &mut state.writer
+            && done.is_ok()
+        {
+            // Then bytes of files that were closed are lost: it stays, so that later calls say so.
+            writer
+                .data
+                .close()
+                .and_then(|()| writer.set.close_index())
+                .map_err(|error| writer.poison(error))?;
+        }
         self.is_guest(state);
         let Some(writer) = state.writer.take() else { return done };
-        if done.is_ok() {
-            done = writer.data.close().and_then(|()| writer.set.close_index());
-        }
         let Writer { set, data, unsynced, .. } = writer;
         if unsynced != 0 {
             state.others.insert(set.id());

@@ -628,7 +628,8 @@ impl Plfs {
             Durability::Visible => pack.commit(),
             Durability::Durable => pack.sync(),
         };
-        self.process.packs.all().into_iter().map(commit).fold(Ok(()), Result::and)
+        let told = self.process.packs.tell_all();
+        self.process.packs.all().into_iter().map(commit).fold(told, Result::and)
     }
 
     /// Commits all packs and leaves their log sets.

@@ -861,3 +861,42 @@ fn what_is_open_and_was_put_aside_is_an_ordinary_file_again() {
     assert_eq!(pack(&left.plfs()).unwrap().files, 1);
     assert_eq!(content(&left.plfs(), "f").unwrap(), b"new");
 }
+
+/// What closing the logs of a pack says that nobody uses any more was told to nobody: on a network
+/// file system that is where a full quota shows, and bytes of files that were closed are lost.
+#[test]
+fn what_closing_the_logs_of_a_quiet_pack_says_is_told() {
+    for (is_crowd, is_synced) in [(true, false), (true, true), (false, false), (false, true)] {
+        let mut world = World::new();
+        world.memory = world.memory.shared();
+        let fault = FaultStore::new(Arc::new(world.memory.clone()));
+        let plfs = world.on(Arc::new(fault.clone()));
+        put(&plfs, "f", b"lost");
+        let pack = plfs.pack(Path::new(DIR)).unwrap().unwrap();
+        fault.fail_matching(pack.container().dir.to_str().unwrap(), Op::Flush, Errno::DQUOT);
+        drop(pack);
+        if is_crowd {
+            // More than stay open.
+            let layout = Layout { workload: Some(Workload::Small), ..Layout::default() };
+            plfs.set_directory_layout(Path::new("/m"), Some(&layout)).unwrap();
+            for n in 0..70 {
+                let dir = PathBuf::from(format!("/m/d{n}"));
+                world.memory.mkdir(&dir, 0o755).unwrap();
+                plfs.create_packed(&dir.join("f"), WRITE, (7, 8)).unwrap().close().unwrap();
+            }
+        } else {
+            // A few seconds without a call.
+            let end = std::time::Instant::now() + Duration::from_secs(60);
+            while fault.calls_of(Op::Flush) == 0 && std::time::Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        fault.reset();
+        let read = || plfs.open(&at("f"), OpenOptions::read()).map(drop);
+        let told = if is_synced { plfs.commit_all() } else { read() };
+        assert_eq!(errno(told), Errno::DQUOT, "crowd: {is_crowd}, synced: {is_synced}");
+        // Once; then all begin anew.
+        read().unwrap();
+    }
+}
