@@ -27,8 +27,8 @@ pub(super) fn is_closed(container: &Container, set: u32) -> bool {
 /// Says in the container that a sync of a log set failed on this host. The kernel tells each
 /// failure once: whoever syncs the set later would hear that all is well.
 ///
-/// Where that finds no room this process remembers it, and whoever writes the set has it in the page
-/// and renames its mark to it (docs/decisions/0009).
+/// Where that finds no room this process remembers it, and whoever writes the set has it in the
+/// page and renames its mark to it (docs/decisions/0009).
 pub(crate) fn note_failed_sync(container: &Container, set: u32) {
     let ProcessFacts { boot, machine, pid_namespace, start } = ProcessFacts::of_this_process();
     let mark = Mark {
@@ -44,7 +44,8 @@ pub(crate) fn note_failed_sync(container: &Container, set: u32) {
     };
     let path = container.path(&name::unsynced_mark(set));
     match container.store.symlink(Path::new(&mark.text()), &path) {
-        Ok(()) | Err(Errno::EXIST) => {}
+        // What does nothing any more syncs nothing either.
+        Ok(()) | Err(Errno::EXIST | Errno::IO) => {}
         Err(_) => drop(lock(&UNTOLD).insert(key_of(container, set))),
     }
 }
@@ -63,7 +64,8 @@ fn key_of(container: &Container, set: u32) -> Key {
 pub(crate) fn must_be_synced(container: &Container, set: u32) -> Result<()> {
     let path = container.path(&name::unsynced_mark(set));
     let is_of_another_boot = match container.store.readlink(&path) {
-        // Another boot lost what was not durable: what its blocks point to is looked at by its sums.
+        // Another boot lost what was not durable: what its blocks point to is looked at by its
+        // sums.
         Ok(text) => text.to_str().and_then(Mark::parse).is_some_and(|mark| {
             let own = ProcessFacts::of_this_process().boot;
             mark.boot != 0 && own != 0 && mark.boot != own
