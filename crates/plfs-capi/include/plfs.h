@@ -64,7 +64,8 @@ int plfs_open(const char *path, int flags, mode_t mode, plfs_file **out);
 
 /**
  * Reads up to `n` bytes at `offset` into `buf`. Gives the bytes read: fewer than `n` only if the
- * file ends there, 0 at the end. Holes read as zeros.
+ * file ends there, or the next ones cannot be read, which a call that begins there says; 0 at the
+ * end. Holes read as zeros.
  *
  * Sees all writes of this process, and the commits of others as of the last acquire (plfs_open,
  * plfs_sync, plfs_refresh) or read at the end of the file. Errors: -EBADF if the handle is not

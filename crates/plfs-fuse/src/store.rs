@@ -207,6 +207,10 @@ impl Store for MountStore {
         self.call(path, |store, path| store.stat(path, links))
     }
 
+    fn reach(&self, path: &Path, links: Links) -> Result<Option<Arc<dyn StoreFile>>> {
+        self.call(path, |store, path| store.reach(path, links))
+    }
+
     fn list(&self, path: &Path) -> Result<Vec<Entry>> {
         match self.call(path, |store, path| store.list(path)) {
             Err(Errno::ACCESS | Errno::PERM) if self.owner.is_some() => {

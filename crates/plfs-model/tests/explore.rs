@@ -75,6 +75,12 @@ const THREE_NODES: World = World {
     ..TWO_NODES
 };
 
+const THREE_NODES_KILL: World = World {
+    name: "three nodes, a kill and a fence",
+    budget: Budget { writers: 3, kills: 1, fences: 1, ..QUIET },
+    ..THREE_NODES
+};
+
 const ONE_HOST: World = World {
     name: "two directories of shared memory on one host, a reboot",
     hosts: &[0, 0, 1],
@@ -138,13 +144,14 @@ const RETRY: World = World {
     ..TWO_NODES
 };
 
-const WORLDS: [World; 16] = [
+const WORLDS: [World; 17] = [
     FENCE,
     KILL,
     KILL_BESIDE,
     KILLS,
     COMMITS,
     THREE_NODES,
+    THREE_NODES_KILL,
     ONE_HOST,
     STRANGER,
     STRANGER_KILL,

@@ -5,8 +5,8 @@
 //! that a write may be cut short. All clones of a [`FaultStore`], and all files opened through it,
 //! share one set of faults, one count and one log.
 //!
-//! Not counted, as they change nothing: `is_local`, `boot`, `next_data`, `forget_cached`, `fd`, and
-//! closing.
+//! Not counted, as they change nothing: `is_local`, `boot`, `reach`, `next_data`, `forget_cached`,
+//! `fd`, and closing.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -82,6 +82,8 @@ pub enum Op {
     TryLock,
     /// [`StoreFile::map`]
     Map,
+    /// [`StoreFile::flush`]
+    Flush,
 }
 
 impl Op {
@@ -116,7 +118,8 @@ impl Op {
             | Op::FileStat
             | Op::Attribute
             | Op::TryLock
-            | Op::Map => false,
+            | Op::Map
+            | Op::Flush => false,
         }
     }
 }
@@ -515,6 +518,10 @@ impl Store for FaultStore {
         self.on(Op::Symlink, path, || self.inner.symlink(target, path))
     }
 
+    fn reach(&self, path: &Path, links: Links) -> Result<Option<Arc<dyn StoreFile>>> {
+        self.inner.reach(path, links)
+    }
+
     fn readlink(&self, path: &Path) -> Result<PathBuf> {
         self.on(Op::Readlink, path, || self.inner.readlink(path))
     }
@@ -639,6 +646,10 @@ impl StoreFile for FaultFile {
         self.store.run(self.call(Op::SetAttribute, 0, value.len()), |_| {
             self.inner.set_new_attribute(name, value)
         })
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.store.run(self.call(Op::Flush, 0, 0), |_| self.inner.flush())
     }
 
     fn try_gate(&self) -> Result<bool> {

@@ -287,7 +287,8 @@ impl<'a> Copier<'a> {
                     Error::invalid(Errno::IO, "the index names a data log that is not listed")
                 })?;
                 segments.read(self.container, at, piece.physical, out)
-            })?;
+            })
+            .map_err(|short| short.error)?;
             for (start, length) in contiguous(pieces) {
                 let at = (start - from) as usize;
                 self.write(start, &buf[at..at + length as usize])?;

@@ -217,6 +217,19 @@ impl Error {
         }
     }
 
+    /// How many of the bytes that were to be read of a data log are there.
+    pub(crate) fn found_bytes(&self) -> usize {
+        match self {
+            Error::MissingData { found_bytes, .. } => *found_bytes as usize,
+            _ => 0,
+        }
+    }
+
+    /// Whether a sync failed, of which the kernel tells the next one nothing.
+    pub(crate) fn is_of_sync(&self) -> bool {
+        matches!(self, Error::Io { op: "sync", .. })
+    }
+
     /// Whether the storage had no room.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Error::Io { errno: Errno::NOSPC | Errno::DQUOT, .. })

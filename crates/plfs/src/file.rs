@@ -21,7 +21,7 @@ use crate::logical::LogicalFile;
 use crate::pack::FileId;
 use crate::plain::{Done, Entered, Found as Look, PlainFile};
 use crate::process::Process;
-use crate::read::{Prefetch, fetch};
+use crate::read::{Prefetch, Short, fetch};
 use crate::store::{Errno, Links, Size, Stat, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, lock};
@@ -308,9 +308,20 @@ impl File {
     }
 
     /// Reads into `buf` at `offset`; returns the bytes read, fewer than asked only at the end of
-    /// the file. Sees all own writes, and others' commits as of the last open, refresh or read at
-    /// the end of the file.
+    /// the file, and before bytes that cannot be read: a read that begins there gives the error.
+    /// Sees all own writes, and others' commits as of the last open, refresh or read at the end of
+    /// the file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.read(buf, offset, Whole::IfItCan)
+    }
+
+    /// [`read_at`](File::read_at) for who takes fewer bytes than asked for the end of the file: if
+    /// some cannot be read that is an error.
+    pub fn read_whole_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.read(buf, offset, Whole::OrError)
+    }
+
+    fn read(&self, buf: &mut [u8], offset: u64, whole: Whole) -> Result<usize> {
         self.may_read()?;
         if let Some(packed) = &self.packed {
             return packed.read_at(buf, offset);
@@ -322,7 +333,7 @@ impl File {
                 return Ok(n);
             }
         }
-        self.read_pieces(buf, buf.len(), 0, offset)
+        self.read_pieces(buf, buf.len(), 0, offset, whole)
     }
 
     /// Reads pieces of `length` bytes into `buf`, one after the other: piece i comes from `offset +
@@ -347,7 +358,7 @@ impl File {
             let pieces = buf.chunks_mut(length);
             return one_by_one(pieces, stride, offset, |piece, at| self.read_at(piece, at));
         }
-        self.read_pieces(buf, length, stride, offset)
+        self.read_pieces(buf, length, stride, offset, Whole::IfItCan)
     }
 
     fn read_pieces(
@@ -356,11 +367,12 @@ impl File {
         length: usize,
         stride: i64,
         offset: u64,
+        whole: Whole,
     ) -> Result<usize> {
         if buf.is_empty() {
             return Ok(0);
         }
-        let (n, known) = self.read_known(buf, length, stride, offset)?;
+        let (n, known) = self.read_known(buf, length, stride, offset, whole)?;
         if n == buf.len() {
             return Ok(n);
         }
@@ -369,7 +381,7 @@ impl File {
         if self.with_index(state_of)? == known {
             return Ok(n);
         }
-        self.read_known(buf, length, stride, offset).map(|(n, _)| n)
+        self.read_known(buf, length, stride, offset, whole).map(|(n, _)| n)
     }
 
     /// The bytes read, and the state of the index that they were read with.
@@ -379,13 +391,17 @@ impl File {
         length: usize,
         stride: i64,
         offset: u64,
+        whole: Whole,
     ) -> Result<(usize, IndexState)> {
-        let mut missing = PathBuf::new();
+        let (mut missing, mut was_broken) = (PathBuf::new(), false);
         loop {
-            match self.try_read(buf, length, stride, offset) {
-                Err(_) if self.with_index(|index| index.is_broken().is_some())? => {
+            let Tried { done, known, stopped } = self.try_read(buf, length, stride, offset)?;
+            match stopped.map_or(Ok(()), Err) {
+                Err(_)
+                    if !was_broken && self.with_index(|index| index.is_broken().is_some())? =>
+                {
+                    was_broken = true;
                     self.logical().do_without_flat()?;
-                    return self.try_read(buf, length, stride, offset);
                 }
                 // The logs were removed under us: after a truncate to nothing or a compaction there
                 // are new ones, and they can go again before we have opened them. One that is
@@ -396,18 +412,13 @@ impl File {
                     self.logical().segments.clear();
                 }
                 Err(Error::MissingData { .. }) if self.logical().doubt_flat()? => {}
-                other => return other,
+                Err(error) if done == 0 || whole == Whole::OrError => return Err(error),
+                _ => return Ok((done, known)),
             }
         }
     }
 
-    fn try_read(
-        &self,
-        buf: &mut [u8],
-        length: usize,
-        stride: i64,
-        offset: u64,
-    ) -> Result<(usize, IndexState)> {
+    fn try_read(&self, buf: &mut [u8], length: usize, stride: i64, offset: u64) -> Result<Tried> {
         let index = self.logical().index()?;
         // INVARIANT: `index()` loads it.
         let known = index.as_ref().expect("the index is loaded");
@@ -417,20 +428,23 @@ impl File {
             // Another thread is reading through this handle: side by side beats read-ahead.
             Err(TryLockError::WouldBlock) => None,
         };
-        let (mut done, mut at) = (0, offset);
+        let mut tried = Tried { done: 0, known: state_of(known), stopped: None };
+        let mut at = offset;
         for piece in buf.chunks_mut(length) {
             let n = match self.read_piece(known, reader.as_deref_mut(), piece, at) {
                 Ok(n) => n,
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
+                Err(Short { bytes, error }) => {
+                    tried.stopped = Some(error);
+                    bytes
+                }
             };
-            done += n;
-            if n < piece.len() {
+            tried.done += n;
+            if n < piece.len() || tried.stopped.is_some() {
                 break;
             }
             at = at.wrapping_add_signed(stride);
         }
-        Ok((done, state_of(known)))
+        Ok(tried)
     }
 
     fn read_piece(
@@ -439,7 +453,7 @@ impl File {
         reader: Option<&mut Reader>,
         buf: &mut [u8],
         offset: u64,
-    ) -> Result<usize> {
+    ) -> std::result::Result<usize, Short> {
         let logical = self.logical();
         let eof = known.eof();
         if offset >= eof {
@@ -992,6 +1006,23 @@ impl Drop for File {
     fn drop(&mut self) {
         let _ = self.end();
     }
+}
+
+/// What a read does that comes upon bytes that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whole {
+    /// It gives those before.
+    IfItCan,
+    /// It fails.
+    OrError,
+}
+
+/// How far a read came.
+struct Tried {
+    done: usize,
+    known: IndexState,
+    /// Why not to the end of what was asked for, or of the file.
+    stopped: Option<Error>,
 }
 
 /// Generation and end of file of an index. While both stay the same a read finds the same bytes.

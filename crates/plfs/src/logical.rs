@@ -501,7 +501,7 @@ impl LogicalFile {
             if sync {
                 self.sessions.sync(&self.container, None)?;
                 catalog::sync_logs(&self.container, None)?;
-                self.container.sync_names(self.name_dir.as_deref())?;
+                catalog::sync_names(&self.container, self.name_dir.as_deref())?;
             }
             return Ok(None);
         };

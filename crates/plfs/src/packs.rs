@@ -21,14 +21,14 @@ use plfs_format::pack::{CHANGING, NAME, NAME_MAX};
 
 use crate::autocommit::{self, Autocommit};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lifecycle::remove_if_nameless;
 use crate::pack::{FileId, Pack, PackOptions, Since};
 use crate::store::machine::boot_time_ns;
 use crate::store::shm::{NOTE_UNIT, NOTES_BYTES, Notes};
 use crate::store::{Links, Open, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{Arc, Mutex, PoisonError, lock};
 
 /// How long a directory is believed to have no pack: as long as a layout is believed.
 const BELIEVED_NS: u64 = 1_000_000_000;
@@ -89,6 +89,8 @@ pub struct OpenPack {
     is_gone: AtomicBool,
     /// See [`OpenPack::is_changing`].
     is_changing: AtomicBool,
+    /// What made it fail when nobody called: the next one who comes is told.
+    untold: Mutex<Option<Error>>,
     /// The pack's name. As long as it is open no other file gets its inode, by which the pack is
     /// known.
     _name: Option<Arc<dyn StoreFile>>,
@@ -323,6 +325,24 @@ impl OpenPack {
         }
     }
 
+    /// What the thread that commits was told. Whoever has a file open hears of what is lost by his
+    /// next call.
+    fn hear(&self, told: Result<()>) {
+        if let Err(error) = told
+            && self.pack.has_failed()
+        {
+            lock(&self.untold).get_or_insert(error);
+        }
+    }
+
+    /// Gives it up; an error if that, or something before, has lost what nobody was told of.
+    fn close(self) -> Result<()> {
+        let has_failed = self.pack.has_failed();
+        let closed = self.pack.close();
+        let untold = self.untold.into_inner().unwrap_or_else(PoisonError::into_inner);
+        untold.map_or(if has_failed { Ok(()) } else { closed }, Err)
+    }
+
     fn take_away(&self) -> Result<()> {
         let shared_memory = self.pack.config().shared_memory.as_deref();
         remove_if_nameless(self.pack.container(), shared_memory).map(drop)
@@ -346,8 +366,7 @@ impl Autocommit for OpenPack {
     }
 
     fn autocommit(&self) -> bool {
-        // Who is told of an error is who calls next, here and below.
-        let _ = self.pack.carry(HOLD);
+        self.hear(self.pack.carry(HOLD));
         let mut pace = lock(&self.pace);
         pace.since += HOLD;
         // Who moves the files out waits until nobody writes them.
@@ -358,12 +377,15 @@ impl Autocommit for OpenPack {
         pace.since = Duration::ZERO;
         if self.has_changed.swap(false, Ordering::AcqRel) {
             pace.wait = (pace.wait * 2).min(autocommit::LAST);
-            let _ = self.pack.commit();
+            self.hear(self.pack.commit());
             return true;
         }
         *pace = Pace::default();
         // What the storage did not take is tried again.
-        if self.pack.rest().is_err() && !self.pack.has_failed() {
+        let rested = self.pack.rest();
+        let is_tried_again = rested.is_err() && !self.pack.has_failed();
+        self.hear(rested);
+        if is_tried_again {
             return true;
         }
         self.is_watched.store(false, Ordering::Release);
@@ -409,6 +431,8 @@ struct Table {
     packless: LruCache<PathBuf, u64>,
     /// Those with one where storage travels.
     packed: LruCache<PathBuf, Found>,
+    /// What was lost when a pack was given up that nobody used: the next one who comes is told.
+    lost: HashMap<(u64, u64), Error>,
 }
 
 impl Default for Packs {
@@ -418,6 +442,7 @@ impl Default for Packs {
             replaced: Vec::new(),
             packless: LruCache::unbounded(),
             packed: LruCache::unbounded(),
+            lost: HashMap::new(),
         };
         Packs { table: Mutex::new(table), found: AtomicBool::new(false) }
     }
@@ -439,6 +464,7 @@ impl Packs {
             return Ok(None);
         }
         if let Some(believed) = self.believed(dir, wanted, now) {
+            self.tell(believed.container().identity, Some(&believed))?;
             return Ok(Some(believed));
         }
         let path = dir.join(NAME);
@@ -461,6 +487,7 @@ impl Packs {
         let key = (stat.dev, stat.ino);
         let known = lock(&self.table).packs.get(&key).cloned();
         let is_changing = stat.mode & CHANGING != 0;
+        self.tell(key, known.as_deref())?;
         if let Some(known) = known.filter(is_good) {
             known.moved(dir);
             known.is_changing.store(is_changing, Ordering::Release);
@@ -535,6 +562,7 @@ impl Packs {
             handles: AtomicUsize::new(0),
             is_gone: AtomicBool::new(false),
             is_changing: AtomicBool::new(is_changing),
+            untold: Mutex::default(),
             _name: store.open(&name, Open::READ).ok(),
         });
         self.found.store(true, Ordering::Release);
@@ -549,10 +577,27 @@ impl Packs {
         let idle = table.take_idle(key);
         drop(table);
         // All that they were told is committed.
-        idle.into_iter().filter_map(Arc::into_inner).for_each(|open| {
-            let _ = open.pack.close();
-        });
+        for open in idle.into_iter().filter_map(Arc::into_inner) {
+            let key = open.container().identity;
+            if let Err(error) = open.close() {
+                lock(&self.table).lost.insert(key, error);
+            }
+        }
         (open, true)
+    }
+
+    /// An error that nobody was told of yet, of a pack that `known` is, if there is one.
+    fn tell(&self, key: (u64, u64), known: Option<&OpenPack>) -> Result<()> {
+        let untold = known.and_then(|known| lock(&known.untold).take());
+        untold.or_else(|| lock(&self.table).lost.remove(&key)).map_or(Ok(()), Err)
+    }
+
+    /// [`Packs::tell`], of all.
+    pub(crate) fn tell_all(&self) -> Result<()> {
+        let all = self.all().into_iter();
+        let told = all.map(|open| self.tell(open.container().identity, Some(&open)));
+        let lost = std::mem::take(&mut lock(&self.table).lost);
+        told.chain(lost.into_values().map(Err)).fold(Ok(()), Result::and)
     }
 
     /// Directories were renamed or removed, or get a pack.

@@ -296,5 +296,5 @@ pub(crate) struct Names<'a> {
     /// Removes what is no directory at a path on the storage, with its container.
     pub(crate) remove: &'a dyn Fn(&Path) -> Result<()>,
     /// Makes a file durable that is about to replace another one.
-    pub(crate) make_durable: &'a dyn Fn(&Path) -> Result<()>,
+    pub(crate) make_durable: &'a dyn Fn(&Path, &Path) -> Result<()>,
 }

@@ -7,7 +7,7 @@ mod common {
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
@@ -166,31 +166,36 @@ fn a_sync_stops_neither_readers_nor_writers() {
 }
 
 /// 128 processes of a node sync the same file at once: they share an index log, and each waited for
-/// its own sync of it. Now one does it for all who wait.
+/// its own sync of it. Now one does it for all who have appended, here while the first is at it:
+/// two syncs. The data that each of them has given to the store is durable by then, and nobody
+/// makes it so again.
 #[test]
 fn processes_that_sync_at_once_share_the_syncs_of_the_index() {
     const RANKS: u64 = 128;
     in_time(|| {
-        let (dir, syncs) = (Scratch::new(), Arc::new(AtomicU32::new(0)));
-        let memory = MemStore::new();
-        let slow = |_| SlowSync { inner: memory.clone(), syncs: syncs.clone() };
+        let (dir, memory) = (Scratch::new(), MemStore::new());
+        let streams = u64::from(dir.config().streams);
+        let seen =
+            Arc::new(Seen { appends_awaited: RANKS, node: dir.0.join("shm"), ..Seen::default() });
+        let slow = |_| SlowSync { inner: memory.clone(), seen: seen.clone() };
         let ranks: Vec<Plfs> =
             (0..RANKS).map(slow).map(|store| Plfs::new(Arc::new(store), dir.config())).collect();
         let files: Vec<File> = ranks.iter().map(|plfs| open(plfs, Path::new("/f"))).collect();
-        for (i, file) in files.iter().enumerate() {
-            file.write_at(&[1; 100], i as u64 * 100).unwrap();
-        }
-        let barrier = Barrier::new(RANKS as usize);
+        let barrier = &Barrier::new(RANKS as usize);
         std::thread::scope(|scope| {
-            for file in &files {
-                scope.spawn(|| {
+            for (i, file) in files.iter().enumerate() {
+                scope.spawn(move || {
                     barrier.wait();
+                    file.write_at(&[1; 100], i as u64 * 100).unwrap();
                     file.sync().unwrap();
                 });
             }
         });
-        let syncs = syncs.load(Ordering::SeqCst);
-        assert!((1..=8).contains(&syncs), "{syncs} syncs of the index log");
+        let count = |of: &AtomicU64| of.load(Ordering::SeqCst);
+        assert_eq!(count(&seen.index_syncs), 2, "syncs of the index log");
+        let data_syncs = count(&seen.data_syncs);
+        assert!((1..=RANKS * streams).contains(&data_syncs), "{data_syncs} syncs of data");
+        assert_eq!(data_syncs, count(&seen.data_syncs_before), "when all had appended");
         assert_eq!(
             Plfs::new(Arc::new(memory), dir.config())
                 .stat(Path::new("/f"), Links::Follow)
@@ -202,23 +207,57 @@ fn processes_that_sync_at_once_share_the_syncs_of_the_index() {
     });
 }
 
-/// A store whose index logs take a disk's time to become durable.
+/// What the processes of a node have asked their stores for.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The first sync of the index log takes until there are so many.
+    appends_awaited: u64,
+    /// The directory of the page.
+    node: PathBuf,
+    appends: AtomicU64,
+    index_syncs: AtomicU64,
+    data_syncs: AtomicU64,
+    /// [`Seen::data_syncs`] at the end of the first sync of the index log.
+    data_syncs_before: AtomicU64,
+}
+
+impl Seen {
+    /// Waits until all have appended, and the page says so of the last one, too: what
+    /// crates/plfs/src/log/log_set/page.rs has in word 8.
+    fn wait_for_appends(&self, length: impl Fn() -> u64) {
+        let end_in_page = || {
+            let pages = std::fs::read_dir(&self.node).unwrap();
+            let pages = pages.filter_map(|entry| std::fs::read(entry.unwrap().path()).ok());
+            let word = |page: Vec<u8>| Some(u64::from_le_bytes(*page.get(64..)?.first_chunk()?));
+            pages.filter(|page| page.len() == 8192).filter_map(word).max().unwrap_or(0)
+        };
+        while self.appends.load(Ordering::SeqCst) < self.appends_awaited || end_in_page() < length()
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A store whose index log takes as long to become durable as the others take to append.
 #[derive(Debug)]
 struct SlowSync {
     inner: MemStore,
-    syncs: Arc<AtomicU32>,
+    seen: Arc<Seen>,
 }
 
 #[derive(Debug)]
 struct SlowSyncFile {
     inner: Arc<dyn StoreFile>,
-    syncs: Option<Arc<AtomicU32>>,
+    is_index: bool,
+    is_data: bool,
+    seen: Arc<Seen>,
 }
 
 impl Store for SlowSync {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
-        let syncs = path.ends_with("index").then(|| self.syncs.clone());
-        Ok(Arc::new(SlowSyncFile { inner: self.inner.open(path, how)?, syncs }))
+        let (is_index, inner) = (path.ends_with("index"), self.inner.open(path, how)?);
+        let is_data = path.extension().is_some_and(|it| it == "data");
+        Ok(Arc::new(SlowSyncFile { inner, is_index, is_data, seen: self.seen.clone() }))
     }
     fn stat(&self, path: &Path, links: Links) -> Result<Stat> {
         self.inner.stat(path, links)
@@ -240,7 +279,9 @@ impl StoreFile for SlowSyncFile {
         self.inner.read_at(buf, offset)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        self.inner.write_at(buf, offset)
+        let written = self.inner.write_at(buf, offset);
+        self.seen.appends.fetch_add(u64::from(self.is_index), Ordering::SeqCst);
+        written
     }
     fn stat(&self) -> Result<Stat> {
         self.inner.stat()
@@ -249,10 +290,12 @@ impl StoreFile for SlowSyncFile {
         self.inner.set_len(len)
     }
     fn sync_data(&self) -> Result<()> {
-        if let Some(syncs) = &self.syncs {
-            syncs.fetch_add(1, Ordering::SeqCst);
-            // Time for the others to append: some hundred milliseconds even on a busy machine.
-            std::thread::sleep(Duration::from_millis(300));
+        let seen = &self.seen;
+        seen.data_syncs.fetch_add(u64::from(self.is_data), Ordering::SeqCst);
+        if self.is_index && seen.index_syncs.fetch_add(1, Ordering::SeqCst) == 0 {
+            seen.wait_for_appends(|| self.inner.stat().unwrap().len);
+            let before = seen.data_syncs.load(Ordering::SeqCst);
+            seen.data_syncs_before.store(before, Ordering::SeqCst);
         }
         self.inner.sync_data()
     }

@@ -452,6 +452,49 @@ fn a_page_ends_no_tenancy_of_another_user() {
     assert_eq!(dir.names(".open"), 2, "the mark is not its user's");
 }
 
+/// A user makes a mark for somebody else's log set, in a file that all may write, and a page that
+/// has it and something in its tray. Root, who reaps the pages of all users, wrote that to the logs
+/// of the other one.
+#[test]
+fn what_a_user_has_in_shared_memory_is_carried_to_his_own_logs_only() {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return;
+    }
+    let dir = Dir::new();
+    let plfs = dir.process("a");
+    let file = open(&plfs, &dir.file());
+    file.write_at(&[1; 5000], 0).unwrap();
+    let container = file.container().unwrap().dir.clone();
+    let own = dir.pages("a")[0].to_str().unwrap().to_owned();
+    file.close().unwrap();
+    let is_set = |path: &PathBuf| path.join("index").exists();
+    let mut inside = std::fs::read_dir(&container).unwrap().map(|entry| entry.unwrap().path());
+    let set = inside.find(is_set).unwrap();
+    let number = u64::from_str_radix(set.file_name().unwrap().to_str().unwrap(), 16).unwrap();
+    let before = std::fs::read(set.join("index")).unwrap();
+    let mark = Mark { nonce: 7, uid: 12_345, ..Mark::default() };
+    std::os::unix::fs::symlink(mark.text(), set.with_extension("open")).unwrap();
+    // As crates/plfs/src/log/log_set/page.rs has it: set, nonce, where the log ends and where the
+    // tray begins, directory.
+    let mut words = vec![0; 1024];
+    (words[0], words[6], words[8], words[18]) = (1 << 32 | number, mark.nonce, 64, 0);
+    let path = container.as_os_str().as_encoded_bytes();
+    words[832] = path.len() as u64;
+    for (word, bytes) in words[833..].iter_mut().zip(path.chunks(8)) {
+        let mut value = [0; 8];
+        value[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(value);
+    }
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    bytes.resize(8192 + (512 << 10), b'x');
+    let page = PathBuf::from(own.replacen("plfs-0-", "plfs-12345-", 1));
+    std::fs::write(&page, bytes).unwrap();
+    std::fs::set_permissions(&page, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::chown(&page, Some(12_345), None).unwrap();
+    open(&dir.process("a"), &dir.0.join("other")).close().unwrap();
+    assert!(std::fs::read(set.join("index")).unwrap() == before);
+}
+
 /// A file of `node` below `root`, opened again by a process of its own.
 fn opened(dir: &Dir, root: &str) -> (Plfs, File) {
     let plfs = dir.process("a");

@@ -8,7 +8,7 @@ mod common {
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Errno, Links, Open, Store};
+use plfs::store::{Errno, Links, Open, PosixStore, Store};
 use plfs::{Config, File, Health, OpenOptions, Opened, Plfs};
 use plfs_format::index_log::{Append, Record, Repeat, RunRecord, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
@@ -144,6 +144,84 @@ fn a_sync_that_failed_without_a_writer_is_not_forgotten() {
     file.set_len(0).unwrap();
     file.write_at(b"y", 0).unwrap();
     file.sync().unwrap();
+}
+
+/// S12. What makes the file's name durable failed, and was told once: the next sync said that all
+/// is durable, and a power cut left no file.
+#[test]
+fn a_sync_of_the_name_that_failed_is_not_forgotten() {
+    for is_writer in [true, false] {
+        let (dir, mem) = (Scratch::new(), MemStore::new());
+        let store = FaultStore::new(Arc::new(mem));
+        let path = Path::new("/f");
+        let plfs = || Plfs::new(Arc::new(store.clone()), dir.config());
+        let (a, b) = (plfs(), plfs());
+        let mut file = open(&a, path);
+        file.write_at(b"x", 0).unwrap();
+        if !is_writer {
+            file.close().unwrap();
+            file = open(&a, path);
+        }
+        store.fail_matching("super", Op::SyncData, Errno::IO);
+        assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+        store.reset();
+        for sync in [file.sync(), open(&b, path).sync()] {
+            assert_eq!(sync.unwrap_err().errno(), Errno::IO, "{is_writer}");
+        }
+    }
+}
+
+/// S12. The sign that a sync failed finds no room: the next sync of the same process said that all
+/// is well.
+#[test]
+fn a_sync_that_failed_on_a_full_disk_is_not_forgotten_by_who_was_told() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let store = FaultStore::new(Arc::new(mem));
+    let plfs = || Plfs::new(Arc::new(store.clone()), Config { streams: 1, ..dir.config() });
+    let (a, b) = (plfs(), plfs());
+    for (path, is_writer) in [(Path::new("/f"), true), (Path::new("/g"), false)] {
+        let mut file = open(&a, path);
+        file.write_at(b"x", 0).unwrap();
+        if !is_writer {
+            file.close().unwrap();
+            file = open(&a, path);
+        }
+        store.fail_matching(".data", Op::SyncData, Errno::IO);
+        store.fail_matching(".unsynced", Op::Symlink, Errno::NOSPC);
+        assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+        store.reset();
+        assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+        let _ = file.close();
+        assert_eq!(open(&a, path).sync().unwrap_err().errno(), Errno::IO);
+        // Who wrote the file leaves it to others as its last act, which needs no room.
+        if is_writer {
+            assert_eq!(open(&b, path).sync().unwrap_err().errno(), Errno::IO);
+        }
+    }
+}
+
+/// S19, S23. Who changes a file that he owns and may not read lets himself in for a moment. Another
+/// file that got the name in that moment got its mode.
+#[test]
+fn who_lets_himself_in_changes_no_file_that_gets_the_name_meanwhile() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Scratch::new();
+    let store = FaultStore::new(Arc::new(PosixStore::new()));
+    let plfs = Plfs::new(Arc::new(store.clone()), dir.config());
+    let [path, second, other] = ["unreadable", "second", "other"].map(|name| dir.0.join(name));
+    for (path, mode) in [(&path, 0o200), (&other, 0o640)] {
+        std::fs::write(path, "text").unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    std::fs::hard_link(&path, &second).unwrap();
+    store.fail_matching("unreadable", Op::Open, Errno::ACCESS);
+    let (from, to) = (other.clone(), path.clone());
+    store.before("", Op::Chmod, move || std::fs::rename(from, to).unwrap());
+    // The one that has the name now is no file of PLFS.
+    assert!(plfs.container_to_change(&path, Links::Stay).unwrap().is_none());
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert!(!other.exists());
+    assert_eq!((mode(&path), mode(&second)), (0o640, 0o200));
 }
 
 fn go_on(_: u64) -> std::ops::ControlFlow<()> {
@@ -433,6 +511,34 @@ fn a_sync_of_what_was_closed_finds_a_backend_that_has_moved_or_fails() {
         })
         .expect("a file with its data on /n");
     // Unmounted, say: nothing of it is there now.
+    memory.rename(Path::new("/n"), Path::new("/moved")).unwrap();
+    let before = store.calls();
+    let file = open(&plfs, &path);
+    let synced = file.sync();
+    let is_synced = has_synced_data(&store, before);
+    assert!(synced.is_err() || is_synced, "sync says {synced:?}, and made no data durable");
+}
+
+/// S12, S32. A backend had no room, so the stream went on on another one, and the file was closed.
+/// A sync of a later session looked for the logs where streams lie that found room, and missed
+/// nothing when the backend that has this one was not there.
+#[test]
+fn a_sync_of_what_was_closed_misses_the_backend_that_took_what_found_no_room() {
+    let dir = Scratch::new();
+    let (memory, store, plfs) = with_a_backend(&dir);
+    let path = (0..64)
+        .find_map(|i| {
+            let path = PathBuf::from(format!("/m/f{i}"));
+            let file = open(&plfs, &path);
+            let full = store.clone();
+            store.before(".data", Op::Open, move || full.fail_at(1, Errno::NOSPC));
+            file.write_at(&[1; 100], 0).unwrap();
+            file.commit().unwrap();
+            let log = file.extents(0, 1).unwrap()[0].data_log.clone();
+            file.close().unwrap();
+            log.starts_with("/n").then_some(path)
+        })
+        .expect("a file with its data on /n");
     memory.rename(Path::new("/n"), Path::new("/moved")).unwrap();
     let before = store.calls();
     let file = open(&plfs, &path);

@@ -186,7 +186,8 @@ impl Door {
     /// Reads into `buf`; fewer bytes at the end of the file.
     pub fn read(&self, fh: u64, buf: &mut [u8], offset: u64) -> Result<usize> {
         match &*self.handle(fh)? {
-            Handle::File { file, .. } => file.read_at(buf, offset).map_err(errno_of),
+            // What is missing the kernel would take for zeros.
+            Handle::File { file, .. } => file.read_whole_at(buf, offset).map_err(errno_of),
             Handle::Dir { .. } => Err(Errno::ISDIR),
         }
     }

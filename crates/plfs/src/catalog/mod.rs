@@ -15,4 +15,4 @@ pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use index::{Index, Standing};
 pub(crate) use index::{Nests, Purpose, read_flat};
 pub use takeover::complete;
-pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, write_summary};
+pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, sync_names, write_summary};

@@ -1,8 +1,9 @@
 //! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else
 //! by replaying the index logs, which builds no index.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
 
 use plfs_format::flat_index;
 use plfs_format::index_log::{Record, decode_block};
@@ -379,16 +380,26 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
             }
             said
         };
+        let named = Cell::new(None);
         for (backend, is_used) in backends_of(container, set) {
+            let is_used = || -> Result<bool> {
+                if is_used {
+                    return Ok(true);
+                }
+                let all = named.take().map_or_else(|| named_by(container, set), Ok)?;
+                let is_named = all.contains(&backend);
+                named.set(Some(all));
+                Ok(is_named)
+            };
             let dir_of = |found: Result<PathBuf>| match found {
                 Ok(dir) => Ok(Some(dir.join(name::log_set(set)))),
                 // Nothing of the set is there.
-                Err(_) if !is_used => Ok(None),
+                Err(_) if !is_used()? => Ok(None),
                 Err(error) => Err(error),
             };
             let Some(mut dir) = dir_of(container.backend_dir(backend))? else { continue };
             let mut listed = container.store.list(&dir);
-            if listed == Err(Errno::NOENT) && is_used && backend > 0 {
+            if listed == Err(Errno::NOENT) && backend > 0 && is_used()? {
                 // It may have moved, or be gone.
                 let Some(again) = dir_of(container.backend_dir_again(backend))? else { continue };
                 dir = again;
@@ -396,7 +407,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
             }
             let entries = match listed {
                 Err(errno @ (Errno::NOENT | Errno::ACCESS | Errno::PERM)) => {
-                    is_whole &= errno == Errno::NOENT || !is_used;
+                    is_whole &= errno == Errno::NOENT || !is_used()?;
                     continue;
                 }
                 other => other.at("list", &dir)?,
@@ -422,11 +433,35 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
     Ok(is_whole)
 }
 
-/// The backends on which logs of a set may lie, and whether one of its streams does.
+/// [`Container::sync_names`] by who has no writer. What failed is known to all later syncs.
+pub fn sync_names(container: &Container, named: Option<&Path>) -> Result<()> {
+    container.sync_names(named).inspect_err(|error| {
+        if error.is_of_sync() {
+            let sets = log_sets(&container.list().unwrap_or_default());
+            sets.iter().for_each(|set| log::note_failed_sync(container, *set));
+        }
+    })
+}
+
+/// The backends on which logs of a set may lie, and whether its streams do, if there is room.
 fn backends_of(container: &Container, set: u32) -> Vec<(u16, bool)> {
     let streams = 0..container.superblock.streams;
     let used: Vec<u16> = streams.map(|stream| container.backend_of(set, stream)).collect();
     container.backends().into_iter().map(|id| (id, id == 0 || used.contains(&id))).collect()
+}
+
+/// The backends on which records of a set have data: also such as took what found no room where its
+/// streams lie. Reads the index log.
+fn named_by(container: &Container, set: u32) -> Result<HashSet<u16>> {
+    let mut named = HashSet::new();
+    log::scan(container, set, 0, |offset, header, at| {
+        // Those of packs are where its streams lie.
+        if let Ok(block) = decode_block(header, offset, at) {
+            named.extend(block.segments.iter().map(|at| at.backend));
+        }
+        Ok(())
+    })?;
+    Ok(named)
 }
 
 /// The summary that the storage has, whatever this machine remembers.

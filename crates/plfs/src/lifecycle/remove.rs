@@ -170,8 +170,11 @@ pub(super) fn is_open_as_plain(container: &Container, shared_memory: Option<&Pat
         return false;
     }
     if container.local {
-        let base = container.store.open(&container.path(name::BASE), Open::READ.briefly());
-        return base.is_ok_and(|base| base.is_open_elsewhere());
+        return match container.store.open(&container.path(name::BASE), Open::READ.briefly()) {
+            Ok(base) => base.is_open_elsewhere(),
+            // What nobody can tell is not taken away.
+            Err(errno) => errno != Errno::NOENT,
+        };
     }
     // Of other nodes nobody knows, nor who reads. A handle of this process that has gone on to the
     // container is closed before anybody asks.

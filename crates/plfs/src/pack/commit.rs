@@ -35,7 +35,8 @@ impl Pack {
         self.fold_locked(state)
     }
 
-    /// Commits, and leaves the node's log set. The next call that writes joins again.
+    /// Commits, and leaves the node's log set. The next call that writes joins again. Of one that
+    /// has failed, and was told so, nothing is left; it leaves all the same.
     pub fn leave(&self) -> Result<()> {
         self.leave_locked(&mut lock(&self.state))
     }
@@ -84,11 +85,18 @@ impl Pack {
             // A tree is a cache: who may not write one leaves it to others.
             let _ = self.fold_locked(state);
         }
+        if let Some(writer) = &mut state.writer
+            && done.is_ok()
+        {
+            // Then bytes of files that were closed are lost: it stays, so that later calls say so.
+            writer
+                .data
+                .close()
+                .and_then(|()| writer.set.close_index())
+                .map_err(|error| writer.poison(error))?;
+        }
         self.is_guest(state);
         let Some(writer) = state.writer.take() else { return done };
-        if done.is_ok() {
-            done = writer.data.close().and_then(|()| writer.set.close_index());
-        }
         let Writer { set, data, unsynced, .. } = writer;
         if unsynced != 0 {
             state.others.insert(set.id());
@@ -297,10 +305,9 @@ impl Pack {
     pub(super) fn commit_locked(&self, state: &mut State, promise: Durability) -> Result<()> {
         let Some(writer) = &mut state.writer else {
             if promise == Durability::Durable && !state.others.is_empty() {
-                for other in std::mem::take(&mut state.others) {
-                    catalog::sync_logs(&self.container, Some(other))?;
-                }
-                self.container.sync_names(Some(&self.dir()))?;
+                self.sync_others(state, None)?;
+                catalog::sync_names(&self.container, Some(&self.dir()))?;
+                state.others.clear();
             }
             return Ok(());
         };
@@ -353,13 +360,27 @@ impl Pack {
             set.sync_index(writer.unsynced)?;
             writer.unsynced = 0;
         }
-        for other in std::mem::take(&mut state.others) {
-            match other == set.id() {
-                true => set.sync_index(u64::MAX)?,
-                false => catalog::sync_logs(&self.container, Some(other)).map(drop)?,
+        self.sync_others(state, Some(set))?;
+        set.sync_names_once(|| self.container.sync_names(Some(&self.dir())))?;
+        state.others.clear();
+        Ok(())
+    }
+
+    /// Those that fail, and those behind them, are for the next sync as well.
+    fn sync_others(&self, state: &State, own: Option<&LogSet>) -> Result<()> {
+        for other in &state.others {
+            match own.filter(|own| own.id() == *other) {
+                Some(own) => own.sync_index(u64::MAX)?,
+                None => {
+                    if !catalog::sync_logs(&self.container, Some(*other))? {
+                        let why = "its files are in logs of another user, which this one may not \
+                                   open now";
+                        return Err(Error::refused(Errno::ACCESS, "sync", &self.dir(), why));
+                    }
+                }
             }
         }
-        set.sync_names_once(|| self.container.sync_names(Some(&self.dir())))
+        Ok(())
     }
 
     /// That the node still owns its log set: always before a sync is called a success, and once in

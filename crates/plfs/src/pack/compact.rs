@@ -9,10 +9,10 @@ use plfs_pack::{FileState, Write};
 use super::known::complete;
 use super::{Pack, State, data_log, nothing_moves};
 use crate::config::Config;
-use crate::container::write_clock;
+use crate::container::{log_sets, write_clock};
 use crate::error::{At, Error, Result};
 use crate::lifecycle;
-use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Wanted};
+use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Wanted, unexplained};
 use crate::store::{Errno, Links};
 use crate::sync::{Arc, lock};
 use crate::write::Identity;
@@ -81,6 +81,12 @@ impl Pack {
         self.leave_locked(state)?;
         if self.is_written()? {
             return self.busy();
+        }
+        // What it says last would hide what a lost index log says, if that is put back.
+        for set in log_sets(&self.container.list()?) {
+            if let Some(path) = unexplained(&self.container, set)? {
+                return Err(Error::refused(Errno::IO, "compact", &path, lifecycle::UNEXPLAINED));
+            }
         }
         // Without shared memory: nobody else appends to the set.
         let alone = Config { shared_memory: None, ..self.config.as_ref().clone() };

@@ -43,6 +43,8 @@ pub(super) struct Known {
     pub generation: u64,
     /// Goes up when files may be in the pack no more.
     pub removals: u64,
+    /// All was read. If not, what was asked for would be missing: [`Known::load`] first.
+    pub is_whole: bool,
 }
 
 /// Where a process finds what its node has said of a pack last (docs/decisions/0023).
@@ -100,11 +102,13 @@ impl Known {
             node: Node::Nobody,
             generation: 0,
             removals: 0,
+            is_whole: false,
         }
     }
 
     /// Forgets all, and reads the tree and all logs behind it.
     pub fn load(&mut self) -> Result<()> {
+        self.is_whole = false;
         for _ in 0..TRIES {
             self.generation += 1;
             self.removals += 1;
@@ -119,6 +123,7 @@ impl Known {
                 self.tree = Some(tree);
             }
             if self.look_at(&sets)? == Looked::Whole && self.renew_open()? {
+                self.is_whole = true;
                 return Ok(());
             }
         }

@@ -22,7 +22,7 @@ impl Pack {
     /// Reads the logs of other nodes if the last look is old, and that of the own node.
     pub(super) fn look_if_due(&self, state: &mut State) -> Result<()> {
         let is_fresh = |looked: Instant| looked.elapsed() < self.options.look_every;
-        match state.looked.is_some_and(is_fresh) {
+        match state.known.is_whole && state.looked.is_some_and(is_fresh) {
             true => self.look_at_node(state),
             false => self.look(state),
         }
@@ -40,9 +40,9 @@ impl Pack {
             let _ = lifecycle::end_node(&self.container, &self.config);
             of_node = self.seen_of_node(state);
         }
-        match state.looked {
-            None => state.known.load()?,
-            Some(_) => state.known.look()?,
+        match state.known.is_whole {
+            false => state.known.load()?,
+            true => state.known.look()?,
         }
         state.looked = Some(Instant::now());
         (state.rings, state.seen_of_node) = (rings, of_node);

@@ -173,6 +173,11 @@ impl Plfs {
             // Hidden until now.
             self.take_out_of(pack, name)?;
         }
+        if let Some((pack, name)) = &target
+            && stat_in(pack, name)?.is_some()
+        {
+            self.make_durable(from, true)?;
+        }
         self.rename_with(from, to, || store.rename(from, to).at("rename", from))?;
         if let Some((pack, name)) = &target {
             store.sync_dir(to.parent().unwrap_or(to)).at("sync", to)?;

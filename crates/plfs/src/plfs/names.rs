@@ -1,7 +1,8 @@
 //! What changes the names and attributes of files and directories: unlink, rename, rmdir, chmod,
 //! chown, times, truncate; and what becomes of a container whose last name goes.
 
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 
 use plfs_format::name;
 use plfs_format::pack;
@@ -48,11 +49,25 @@ impl Plfs {
     /// Does what needs to read the file. Its owner lets himself in for it if he may not.
     fn let_in<T>(&self, path: &Path, links: Links, act: impl Fn() -> Result<T>) -> Result<T> {
         match act() {
-            Err(Error::Io { errno: Errno::ACCESS, .. }) => {
-                let mode = self.process.store.stat(path, links).at("stat", path)?.mode;
-                self.process.store.chmod(path, mode | 0o400).at("set the mode of", path)?;
+            Err(denied @ Error::Io { errno: Errno::ACCESS, .. }) => {
+                let store = &self.process.store;
+                let reached = store.reach(path, links).at("open", path)?;
+                let stat = match &reached {
+                    Some(file) => file.stat(),
+                    None => store.stat(path, links),
+                };
+                let mode = stat.at("stat", path)?.mode;
+                // Another file may have the name meanwhile: it keeps its mode.
+                let fd = reached.as_ref().and_then(|file| file.fd());
+                let of_fd = fd.map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())));
+                let it = of_fd.as_deref().unwrap_or(path);
+                match store.chmod(it, mode | 0o400) {
+                    // There is no /proc.
+                    Err(Errno::NOENT | Errno::NOTDIR) if of_fd.is_some() => return Err(denied),
+                    other => other.at("set the mode of", path)?,
+                }
                 let done = act();
-                self.process.store.chmod(path, mode).at("set the mode of", path)?;
+                store.chmod(it, mode).at("set the mode of", path)?;
                 done
             }
             other => other,

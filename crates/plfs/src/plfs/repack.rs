@@ -174,7 +174,11 @@ impl Plfs {
         for name in names_in(store, &aside)? {
             let (path, plain) = (aside.join(&name), dir.join(&name));
             let stat = store.stat(&path, Links::Stay).at("stat", &path)?;
+            // Who has it open may write it yet.
+            let file = store.open(&path, Open::READ);
+            let is_in_use = file.is_ok_and(|file| self.is_in_use(file.as_ref(), &stat, &path));
             let is_old = match pack.map(|pack| stat_in(pack, name.as_bytes())).transpose()? {
+                _ if is_in_use => false,
                 None => false,
                 // Removed since, or renamed.
                 Some(None) => true,
@@ -419,24 +423,26 @@ impl Plfs {
         let mut out = Vec::new();
         for (name, stat) in names {
             let (path, tmp) = (path_in(dir, &name), path_in(aside, &name));
-            // An ordinary one is newer.
+            // An ordinary one is newer. Its name may be that of a run that was killed a moment ago.
             if store.stat(&path, Links::Stay).is_ok() {
-                pack.unlink_if(&name, &stat)?;
+                out.push((name, stat, None));
                 continue;
             }
             copy_out(store, pack, &name, &stat, &tmp)?;
             match store.link(&tmp, &path) {
-                Ok(()) => out.push((name, stat, tmp)),
+                Ok(()) => out.push((name, stat, Some(tmp))),
                 Err(Errno::EXIST) => {
                     store.unlink(&tmp).at("remove", &tmp)?;
-                    pack.unlink_if(&name, &stat)?;
+                    out.push((name, stat, None));
                 }
                 Err(errno) => return Err(errno).at("create", &path),
             }
         }
         store.sync_dir(dir).at("sync", dir)?;
         for (name, stat, tmp) in out {
-            if pack.unlink_if(&name, &stat)? {
+            let is_out = pack.unlink_if(&name, &stat)?;
+            let Some(tmp) = tmp else { continue };
+            if is_out {
                 done.files += 1;
                 done.bytes += stat.size;
             }

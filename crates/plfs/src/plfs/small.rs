@@ -610,6 +610,8 @@ impl Plfs {
                 {
                     return Err(Errno::NOTDIR).at("rename", to);
                 }
+                // What the pack has goes behind the rename.
+                self.make_durable(from, true)?;
                 let rename = || self.process.store.rename(from, to).at("rename", from);
                 self.rename_with(from, to, rename)?;
                 self.process.store.sync_dir(to.parent().unwrap_or(to)).at("sync", to)?;
@@ -651,7 +653,8 @@ impl Plfs {
             Durability::Visible => pack.commit(),
             Durability::Durable => pack.sync(),
         };
-        self.process.packs.all().into_iter().map(commit).fold(Ok(()), Result::and)
+        let told = self.process.packs.tell_all();
+        self.process.packs.all().into_iter().map(commit).fold(told, Result::and)
     }
 
     /// Commits all packs and leaves their log sets.

@@ -59,7 +59,10 @@ impl Plfs {
             line: None,
             is_alone: false,
             remove: &|path| self.unlink(path),
-            make_durable: &|path| self.make_durable(path, false),
+            make_durable: &|path, to| {
+                let replaced = self.container_to_change(to, Links::Stay).unwrap_or(None);
+                self.make_durable(path, replaced.is_some())
+            },
         })
     }
 

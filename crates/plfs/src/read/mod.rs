@@ -12,7 +12,21 @@ pub use segments::SegmentFiles;
 
 use plfs_index::Found;
 
-use crate::error::Result;
+use crate::error::Error;
+
+/// What keeps a read from its end.
+#[derive(Debug)]
+pub struct Short {
+    /// Bytes that are there, from the first on.
+    pub bytes: usize,
+    pub error: Error,
+}
+
+impl From<Error> for Short {
+    fn from(error: Error) -> Short {
+        Short { bytes: 0, error }
+    }
+}
 
 /// Fills `buf`, which stands for logical bytes from `offset` on, with what `pieces` say; what they
 /// leave out becomes zero. [`Error::Unreachable`](crate::Error::Unreachable) if a backend is not
@@ -21,15 +35,17 @@ pub fn fetch(
     offset: u64,
     buf: &mut [u8],
     pieces: &[Found],
-    mut read: impl FnMut(&Found, &mut [u8]) -> Result<()>,
-) -> Result<()> {
+    mut read: impl FnMut(&Found, &mut [u8]) -> Result<(), Error>,
+) -> Result<(), Short> {
     let mut at = 0;
     for piece in pieces {
         let start = (piece.logical - offset) as usize;
         let end = start + piece.length as usize;
         buf[at..start].fill(0);
-        read(piece, &mut buf[start..end])
-            .map_err(|error| error.of_range(piece.logical, piece.length))?;
+        read(piece, &mut buf[start..end]).map_err(|error| Short {
+            bytes: start + error.found_bytes().min(end - start),
+            error: error.of_range(piece.logical, piece.length),
+        })?;
         at = end;
     }
     buf[at..].fill(0);

@@ -161,7 +161,7 @@ impl Names<'_> {
                         }
                         continue;
                     }
-                    (false, false) => (self.make_durable)(source.path())?,
+                    (false, false) => (self.make_durable)(source.path(), target.path())?,
                 }
             } else if !target.via.is_empty() {
                 self.tidy(&dir, &target.via)?;

@@ -302,6 +302,13 @@ pub trait Store: Send + Sync + Debug {
     fn symlink(&self, target: &Path, path: &Path) -> Result<()>;
     /// The text of a symbolic link.
     fn readlink(&self, path: &Path) -> Result<PathBuf>;
+    /// What is at `path`, open for nothing: its [`stat`](StoreFile::stat), and its descriptor, by
+    /// whose path in /proc the other calls are on it, whatever has the name. `None`: the store has
+    /// no descriptors.
+    fn reach(&self, path: &Path, links: Links) -> Result<Option<Arc<dyn StoreFile>>> {
+        let _ = (path, links);
+        Ok(None)
+    }
     /// Sets permission bits.
     fn chmod(&self, path: &Path, mode: u32) -> Result<()>;
     /// Sets owner and group; `None` leaves one as it is.

@@ -297,6 +297,12 @@ impl Store for PosixStore {
         Ok(OsString::from_vec(text.into_bytes()).into())
     }
 
+    fn reach(&self, path: &Path, links: Links) -> Result<Option<Arc<dyn StoreFile>>> {
+        let stays = if links == Links::Stay { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let fd = self.open_at(path, OFlags::PATH | stays, Mode::empty())?;
+        Ok(Some(Arc::new(PosixFile(Fd::Brief(BareFd::new(fd))))))
+    }
+
     fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
         match self.spot(path) {
             Some(spot) => chmod(&spot, mode_bits(mode)),

@@ -1141,3 +1141,33 @@ fn random_calls_are_those_of_an_ordinary_directory() {
         }
     }
 }
+
+/// A plain file that replaces one with a container, on another backend or where one that was
+/// replaced from another backend is, was not made durable before the container went.
+#[test]
+fn a_plain_file_over_one_with_a_container_keeps_the_old_or_the_new() {
+    for across in [true, false] {
+        let memory = memory();
+        let (a, b, c) = apart(&node(memory.clone()));
+        let plfs = node(memory.clone());
+        // What is at `b` lies on the backend of `a`, behind a link.
+        let several = OpenOptions { writers: plfs::Writers::Several, ..OpenOptions::create() };
+        let old = plfs.open(&c, several).unwrap().file();
+        old.write_at(b"old", 0).unwrap();
+        old.sync().unwrap();
+        old.close().unwrap();
+        let target = if across { b } else { a };
+        plfs.rename(&c, &target).unwrap();
+        for backend in BACKENDS {
+            memory.sync_dir(&Path::new(backend).join(".plfs/spread")).unwrap();
+        }
+        let source = at("source");
+        put_new(&plfs, &source, b"new").unwrap();
+        plfs.rename(&source, &target).unwrap();
+        for seed in 0..100 {
+            let left = node(memory.crash_with(seed));
+            let found = get(&left, &target).unwrap();
+            assert!(found == b"old" || found == b"new", "{across}, seed {seed}: {found:?}");
+        }
+    }
+}

@@ -700,6 +700,28 @@ fn a_file_open_in_place_outlives_its_name() {
     assert!(place.tree().is_empty(), "{:?}", place.tree());
 }
 
+/// S38. Who removed the last name and had no descriptor left to look whether somebody has the file
+/// open in place took the container away.
+#[test]
+fn who_cannot_look_whether_a_file_is_open_in_place_leaves_its_container() {
+    let place = Place::new();
+    let first = place.create("h", b"abc");
+    let second = place.promote("h");
+    second.write_at(b"def", 3).unwrap();
+    second.close().unwrap();
+    let store = FaultStore::new(place.store());
+    store.fail_matching("/base", Op::Open, Errno::MFILE);
+    let config = Config { workload: Workload::Auto, ..place.scratch.config() };
+    Plfs::new(Arc::new(store), config).unlink(&place.path("h")).unwrap();
+    first.write_at(b"X", 0).unwrap();
+    first.refresh().unwrap();
+    let mut bytes = [0; 6];
+    assert_eq!(first.read_at(&mut bytes, 0).unwrap(), 6);
+    assert_eq!(&bytes, b"Xbcdef");
+    first.close().unwrap();
+    assert!(place.tree().is_empty(), "{:?}", place.tree());
+}
+
 /// S38. On storage that nodes share, who removed the last name of a promoted file asked the node's
 /// table for writers in place, and not for those of its own number: these went on with what was in
 /// place, and a truncate in the container was undone. (Random steps, seed 758515027.) Of who only

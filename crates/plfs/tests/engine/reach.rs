@@ -236,6 +236,7 @@ const ACTS: &[(&str, Act)] = &[
         let mut bytes = vec![0; 100_000];
         let n = file.read_at(&mut bytes, 0)?;
         assert!(!bytes[..n].contains(&b'S'), "it reads what is outside");
+        file.read_whole_at(&mut bytes, 0)?;
         file.close()
     }),
     ("write, fsync and close", |fixture| {

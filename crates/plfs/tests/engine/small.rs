@@ -871,3 +871,140 @@ fn threads_that_find_a_pack_at_once_have_one_view_of_it() {
     first.close().unwrap();
     second.close().unwrap();
 }
+
+/// An ordinary file that replaces one of a pack was not made durable before that went: after a
+/// power cut the name showed neither the old bytes nor the new ones.
+#[test]
+fn an_ordinary_file_over_one_of_a_pack_without_a_sync_keeps_the_old_or_the_new() {
+    for moves in [false, true] {
+        let (world, mut were_new) = (World::new(), 0);
+        let plfs = world.plfs();
+        put(&plfs, "f", b"old");
+        plfs.open(&at("f"), WRITE).unwrap().file().sync().unwrap();
+        let plain = world.memory.open(Path::new("/m/tmp"), Open::create(0o640)).unwrap();
+        write_full(plain.as_ref(), b"new", 0).unwrap();
+        drop(plain);
+        if moves {
+            let mode = 0o644 | plfs_format::pack::CHANGING;
+            world.memory.chmod(&at(plfs_format::pack::NAME), mode).unwrap();
+            world.memory.sync_dir(Path::new(DIR)).unwrap();
+        }
+        plfs.rename(Path::new("/m/tmp"), &at("f")).unwrap();
+        plfs.exit().unwrap();
+        for seed in 0..200 {
+            let left = World { memory: world.memory.crash_with(seed), node: fresh_dir() };
+            let found = content(&left.plfs(), "f").unwrap();
+            assert!(found == b"old" || found == b"new", "{moves}, seed {seed}: {found:?}");
+            were_new += u64::from(found == b"new");
+        }
+        assert!(were_new > 0);
+    }
+}
+
+/// An unpack was killed when a file had its ordinary name, and that was not durable yet. The next
+/// one took the file out of the pack at once: a power cut then could leave it nowhere.
+#[test]
+fn an_unpack_that_goes_on_makes_names_durable_before_it_takes_them_out_of_the_pack() {
+    let fill = || {
+        let world = World::new();
+        ["a", "b", "c"].iter().for_each(|name| world.put(name, name.as_bytes()));
+        world.plfs().pack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
+        world
+    };
+    let unpack = |world: &World, fault: &FaultStore| {
+        world.on(Arc::new(fault.clone())).unpack_dir(Path::new(DIR), Duration::ZERO, go_on)
+    };
+    let world = fill();
+    let fault = FaultStore::new(Arc::new(world.memory.clone()));
+    unpack(&world, &fault).unwrap();
+    let log = fault.log();
+    let linked = log.iter().rposition(|call| call.op == Op::Link).unwrap();
+    let world = fill();
+    let before = all(&world.plfs());
+    let fault = FaultStore::new(Arc::new(world.memory.clone()));
+    fault.kill_at(linked as u64 + 2);
+    unpack(&world, &fault).unwrap_err();
+    assert!(world.is_ordinary("c"));
+    let memory = ended(&world.memory);
+    let next = FaultStore::new(Arc::new(memory.clone()));
+    let cuts = Arc::new(Mutex::new(Vec::new()));
+    let (of, to) = (memory.clone(), cuts.clone());
+    next.before(DIR, Op::SyncDir, move || {
+        to.lock().unwrap().extend((0..100).map(|seed| of.crash_with(seed)));
+    });
+    let world = World { memory, node: fresh_dir() };
+    unpack(&world, &next).unwrap();
+    let cuts = std::mem::take(&mut *cuts.lock().unwrap());
+    assert_eq!(cuts.len(), 100);
+    for (seed, cut) in cuts.into_iter().enumerate() {
+        let left = World { memory: ended(&cut), node: fresh_dir() };
+        assert_eq!(all(&left.plfs()), before, "seed {seed}");
+    }
+}
+
+/// A file was opened while it was put aside, and the pack was killed. The next run removed what it
+/// found there, and what its program wrote from then on with it.
+#[test]
+fn what_is_open_and_was_put_aside_is_an_ordinary_file_again() {
+    let world = World::new();
+    world.put("f", b"old");
+    let fault = FaultStore::new(Arc::new(world.memory.clone()));
+    let opened = Arc::new(Mutex::new(None));
+    let (memory, slot, dying) = (world.memory.clone(), opened.clone(), fault.clone());
+    fault.before("small/f", Op::Rename, move || {
+        *slot.lock().unwrap() = Some(memory.open(&at("f"), Open::READ_WRITE).unwrap());
+        dying.kill_at(2);
+    });
+    let pack = |plfs: &Plfs| plfs.pack_dir(Path::new(DIR), Duration::ZERO, go_on);
+    pack(&world.on(Arc::new(fault.clone()))).unwrap_err();
+    drop(fault);
+    assert!(!world.is_ordinary("f"));
+    let left = World { memory: ended(&world.memory), node: fresh_dir() };
+    let done = pack(&left.plfs()).unwrap();
+    assert_eq!((done.files, done.left.len()), (0, 1));
+    let file = opened.lock().unwrap().take().unwrap();
+    write_full(file.as_ref(), b"new", 0).unwrap();
+    drop(file);
+    assert_eq!(content(&left.plfs(), "f").unwrap(), b"new");
+    assert_eq!(pack(&left.plfs()).unwrap().files, 1);
+    assert_eq!(content(&left.plfs(), "f").unwrap(), b"new");
+}
+
+/// What closing the logs of a pack says that nobody uses any more was told to nobody: on a network
+/// file system that is where a full quota shows, and bytes of files that were closed are lost.
+#[test]
+fn what_closing_the_logs_of_a_quiet_pack_says_is_told() {
+    for (is_crowd, is_synced) in [(true, false), (true, true), (false, false), (false, true)] {
+        let mut world = World::new();
+        world.memory = world.memory.shared();
+        let fault = FaultStore::new(Arc::new(world.memory.clone()));
+        let plfs = world.on(Arc::new(fault.clone()));
+        put(&plfs, "f", b"lost");
+        let pack = plfs.pack(Path::new(DIR)).unwrap().unwrap();
+        fault.fail_matching(pack.container().dir.to_str().unwrap(), Op::Flush, Errno::DQUOT);
+        drop(pack);
+        if is_crowd {
+            // More than stay open.
+            let layout = Layout { workload: Some(Workload::Small), ..Layout::default() };
+            plfs.set_directory_layout(Path::new("/m"), Some(&layout)).unwrap();
+            for n in 0..70 {
+                let dir = PathBuf::from(format!("/m/d{n}"));
+                world.memory.mkdir(&dir, 0o755).unwrap();
+                plfs.create_packed(&dir.join("f"), WRITE, (7, 8)).unwrap().close().unwrap();
+            }
+        } else {
+            // A few seconds without a call.
+            let end = std::time::Instant::now() + Duration::from_secs(60);
+            while fault.calls_of(Op::Flush) == 0 && std::time::Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        fault.reset();
+        let read = || plfs.open(&at("f"), OpenOptions::read()).map(drop);
+        let told = if is_synced { plfs.commit_all() } else { read() };
+        assert_eq!(errno(told), Errno::DQUOT, "crowd: {is_crowd}, synced: {is_synced}");
+        // Once; then all begin anew.
+        read().unwrap();
+    }
+}

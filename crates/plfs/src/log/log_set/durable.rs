@@ -212,7 +212,11 @@ impl LogSet {
     pub fn sync_names_once(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
         let synced = &self.shared.words()[SYNCED];
         if synced.load(Ordering::SeqCst) == 0 {
-            sync()?;
+            sync().inspect_err(|error| {
+                if error.is_of_sync() {
+                    let _ = self.told(Err(error.errno()));
+                }
+            })?;
             synced.store(1, Ordering::SeqCst);
         }
         Ok(())

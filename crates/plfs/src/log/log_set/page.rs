@@ -269,21 +269,26 @@ pub(crate) fn reclaim(
             && let Some(dir) = dir_of(words)
             && let Some(root) = root_of_container(&dir)
         {
-            let view = store
-                .inside(vec![Place { root: root.to_path_buf(), dir: dir.clone() }], Keep::Nothing);
+            // One directory for all that follows, whatever the page's user does to the way to it.
+            let place = Place { root: root.to_path_buf(), dir: dir.clone() };
+            let view = store.inside(vec![place], Keep::WhenUsed);
             let store = view.as_deref().unwrap_or(store);
             let mark = dir.join(name::open_mark(state as u32));
-            let text = store.readlink(&mark);
+            let text = match store.readlink(&mark) {
+                Ok(text) => Some(text),
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::LOOP) => None,
+                // Nobody can tell now. The page waits, with what is in its tray.
+                Err(errno) => return Err(errno).at("read", &mark),
+            };
             let is_there = |path: &Path| store.stat(path, Links::Stay).is_ok();
             if tray.is_some()
-                && text == Err(Errno::NOENT)
+                && text.is_none()
                 && !is_there(&dir)
                 && !is_there(&root.join(name::ROOT_DIR))
             {
                 return Ok(false);
             }
             if text
-                .ok()
                 .as_ref()
                 .and_then(|text| text.to_str())
                 .and_then(Mark::parse)
@@ -291,7 +296,7 @@ pub(crate) fn reclaim(
                 .is_some_and(|mark| mark.nonce == nonce && mark.uid == uid)
             {
                 if let Some(tray) = tray {
-                    tray.carry(&LogsBelow { store, dir: &dir, set: state as u32, of })?;
+                    tray.carry(&LogsBelow { store, dir: &dir, set: state as u32, uid, of })?;
                 }
                 let ended = match words[SYNC_FAILED].load(Ordering::SeqCst) {
                     0 => store.unlink(&mark),

@@ -266,12 +266,23 @@ pub(super) struct LogsBelow<'a> {
     pub store: &'a dyn Store,
     pub dir: &'a Path,
     pub set: u32,
+    /// Whose they are.
+    pub uid: u32,
     pub of: Option<&'a Container>,
 }
 
 impl LogsBelow<'_> {
     fn open(&self, path: PathBuf) -> Result<(Arc<dyn StoreFile>, PathBuf)> {
-        let file = self.store.open(&path, Open::READ_WRITE).at("open", &path)?;
+        self.open_by(self.store, path)
+    }
+
+    fn open_by(&self, store: &dyn Store, path: PathBuf) -> Result<(Arc<dyn StoreFile>, PathBuf)> {
+        let file = store.open(&path, Open::READ_WRITE).at("open", &path)?;
+        // In a file that all may write anybody can make a mark for a log set of somebody else.
+        let acts_for_another = store.user() != self.uid;
+        if acts_for_another && file.stat().at("stat", &path)?.uid != self.uid {
+            return Err(Errno::PERM).at("write what another user has in shared memory to", &path);
+        }
         Ok((file, path))
     }
 }
@@ -285,10 +296,7 @@ impl Logs for LogsBelow<'_> {
         match (at.backend, self.of.filter(|of| of.dir == self.dir)) {
             (0, _) => self.open(self.dir.join(name::data_log(at))),
             // By its own store, which knows the directory there.
-            (_, Some(of)) => {
-                let path = of.segment_path(at)?;
-                Ok((of.store.open(&path, Open::READ_WRITE).at("open", &path)?, path))
-            }
+            (_, Some(of)) => self.open_by(of.store.as_ref(), of.segment_path(at)?),
             // Only who has the container open knows where.
             _ => Err(Errno::XDEV).at("open a data log of", self.dir),
         }
