@@ -665,7 +665,7 @@ impl LogicalFile {
             autocommit::watch(self);
         }
         self.written();
-        if written.crowded
+        if written.should_commit
             && let Err(error) = self.commit(Durability::Visible)
             && read(&self.writer).as_ref().is_none_or(|writer| writer.check().is_err())
         {

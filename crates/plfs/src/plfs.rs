@@ -34,7 +34,7 @@ use crate::packs::OpenPack;
 use crate::plain::{Entered, PlainFile, Written};
 use crate::process::{OpenFiles, Process};
 use crate::spread as spread_names;
-use crate::store::writers::{Entry, Known, forget_process};
+use crate::store::writers::{Entry, OtherWriter, forget_process};
 use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, Weak, lock};
@@ -367,15 +367,15 @@ impl Plfs {
         if stat.kind != Kind::File || !access.write {
             return Ok(Opened::Plain(in_place(None)));
         }
-        let (shared, known) = self.share_plain(stat);
+        let (shared, other) = self.share_plain(stat);
         // What is rewritten is this process's from now on, whoever wrote it before.
         let is_kept = stat.len == 0 || !options.truncate;
         let is_short = stat.len <= PROMOTE_BYTES || self.workload_of(path)? == Workload::Shared;
         let is_young = || !self.process.is_local(stat.dev, path) && is_young(stat);
-        let has_others = match known {
-            Known::Open => true,
-            Known::Closed => false,
-            Known::Nothing => is_young(),
+        let has_others = match other {
+            OtherWriter::Open => true,
+            OtherWriter::Closed => false,
+            OtherWriter::Unknown => is_young(),
         };
         if is_kept
             && (is_short && has_others || options.writers == Writers::Several)
@@ -400,29 +400,33 @@ impl Plfs {
 
     /// What handles of the process on a plain file share, which the process enters in the node's
     /// table; and who else is there, unless this process is.
-    fn share_plain(&self, stat: &Stat) -> (Arc<PlainFile>, Known) {
+    fn share_plain(&self, stat: &Stat) -> (Arc<PlainFile>, OtherWriter) {
         self.share_plain_as((stat.dev, stat.ino), None)
     }
 
     /// [`Plfs::share_plain`] for who may have entered the process there already.
-    fn share_plain_as(&self, key: (u64, u64), entry: Option<Entry>) -> (Arc<PlainFile>, Known) {
+    fn share_plain_as(
+        &self,
+        key: (u64, u64),
+        entry: Option<Entry>,
+    ) -> (Arc<PlainFile>, OtherWriter) {
         let mut open = lock(&self.plain);
         let writing =
             self.process.writers().zip(entry).map(|(writers, entry)| writers.writing(entry));
         if let Some(shared) = open.get(&key).and_then(Weak::upgrade) {
-            return (shared, Known::Closed);
+            return (shared, OtherWriter::Closed);
         }
-        let (entered, known) = match (self.process.writers(), writing) {
-            (_, Some(writing)) => (Entered::As(writing), Known::Closed),
+        let (entered, other) = match (self.process.writers(), writing) {
+            (_, Some(writing)) => (Entered::As(writing), OtherWriter::Closed),
             (Some(writers), None) => {
-                let (writing, known) = writers.enter(key);
-                (writing.map_or(Entered::NoRoom, Entered::As), known)
+                let (writing, other) = writers.enter(key);
+                (writing.map_or(Entered::NoRoom, Entered::As), other)
             }
-            (None, None) => (Entered::Alone, Known::Nothing),
+            (None, None) => (Entered::Alone, OtherWriter::Unknown),
         };
         let shared = Arc::new(PlainFile::new(key, entered));
         open.insert(key, &shared);
-        (shared, known)
+        (shared, other)
     }
 
     /// Decides that a plain file stays plain for ever, unless something else is decided of it. For

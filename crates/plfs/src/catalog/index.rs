@@ -435,7 +435,7 @@ impl Index {
         self.extents.next_hole(from).unwrap_or(from)
     }
 
-    /// What segment number `number` of a [`Found`] means; `None` only if a flat index lies.
+    /// What segment number `number` of a [`Found`] means; `None` only if a flat index is corrupt.
     pub fn segment(&self, number: u32) -> Option<SegmentRef> {
         self.segments.get(number as usize).copied()
     }
@@ -516,7 +516,7 @@ impl Index {
         let is_there = |(at, end): &(&SegmentRef, &u64)| **end > 0 || **at == SegmentRef::BASE;
         Totals {
             size: self.eof(),
-            // Bytes that lie may say anything: a sum of them must not overflow.
+            // Corrupt logs may have any lengths: their sum must not overflow.
             stored_bytes: self.ends.iter().fold(0, |sum, end| sum.saturating_add(*end)),
             max_stamp: self.max_stamp,
             cut: 0,

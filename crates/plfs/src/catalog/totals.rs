@@ -174,7 +174,7 @@ impl Totalizer {
             self.segments.insert(SegmentRef::BASE, len);
         }
         totals.data_logs = self.segments.len() as u32;
-        // Bytes that lie may say anything: a sum of them must not overflow.
+        // Corrupt logs may have any lengths: their sum must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
         totals.cut = self.size.cut.map_or(0, |((stamp, _), _)| stamp);
         (totals.size, totals.max_stamp, totals.records) =
@@ -373,11 +373,11 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
             .collect(),
     };
     for set in sets {
-        let told = |said: store::Result<()>| {
-            if said.is_err() {
+        let note_failure = |result: store::Result<()>| {
+            if result.is_err() {
                 log::note_failed_sync(container, set);
             }
-            said
+            result
         };
         for (backend, is_used) in backends_of(container, set) {
             let dir_of = |found: Result<PathBuf>| match found {
@@ -404,7 +404,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
             for entry in entries {
                 let path = dir.join(&entry.name);
                 match container.store.open(&path, Open::READ) {
-                    Ok(file) => told(file.sync_data()).at("sync", &path)?,
+                    Ok(file) => note_failure(file.sync_data()).at("sync", &path)?,
                     // Gone, or another user's, who syncs it.
                     Err(errno @ (Errno::NOENT | Errno::ACCESS | Errno::PERM)) => {
                         is_whole &= errno == Errno::NOENT;
@@ -414,7 +414,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
             }
             match container.store.sync_dir(&dir) {
                 Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
-                other => told(other).at("sync", &dir)?,
+                other => note_failure(other).at("sync", &dir)?,
             }
         }
         log::must_be_synced(container, set)?;

@@ -11,7 +11,7 @@ use plfs_pack::{FileState, Found, Names, View, is_fold_due};
 use super::tree::{Below, Tree};
 use crate::container::{Container, log_sets};
 use crate::error::{Error, Result};
-use crate::log::{HeldData, LogSet, NodeLog, Said, scan_whole};
+use crate::log::{HeldData, LogEnd, LogSet, NodeLog, scan_whole};
 use crate::store::{Errno, Links};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -23,7 +23,7 @@ const TRIES: usize = 16;
 /// need not ask the tree, and one that is gone is in none.
 type Open = HashMap<FileId, Weak<Mutex<View>>>;
 
-pub(super) struct Known {
+pub(super) struct PackIndex {
     container: Arc<Container>,
     pub names: Names,
     pub tree: Option<Tree>,
@@ -80,12 +80,12 @@ enum Looked {
     Anew,
 }
 
-impl Known {
+impl PackIndex {
     /// Nothing yet.
-    pub fn new(container: Arc<Container>) -> Known {
+    pub fn new(container: Arc<Container>) -> PackIndex {
         // An unknown boot (0) holds nothing that anybody could rely on.
         let own_boot = container.store.boot(container.root()).unwrap_or(0);
-        Known {
+        PackIndex {
             container,
             names: Names::default(),
             tree: None,
@@ -217,11 +217,11 @@ impl Known {
         }
     }
 
-    /// [`Known::look_at_log`] of the node's own log, for who builds a block. False: all is to be
+    /// [`PackIndex::look_at_log`] of the node's own log, for who builds a block. False: all is to be
     /// read anew, and not now.
-    pub fn look_at_own(&mut self, set: u32, said: &Said<'_>) -> Result<bool> {
+    pub fn look_at_own(&mut self, set: u32, end: &LogEnd<'_>) -> Result<bool> {
         let from = self.read.get(&set).copied().unwrap_or(0);
-        Ok(self.read_log_with(set, said.recent(from))? == Looked::Whole)
+        Ok(self.read_log_with(set, end.recent(from))? == Looked::Whole)
     }
 
     fn read_log(&mut self, set: u32) -> Result<Looked> {
@@ -280,7 +280,7 @@ impl Known {
     }
 
     /// Whether an error says that the tree is damaged: then it is not used any more, and all is to
-    /// be [loaded](Known::load).
+    /// be [loaded](PackIndex::load).
     pub fn doubt_tree(&mut self, error: &Error) -> bool {
         let is_damage = self.tree.is_some() && Tree::is_damage(error);
         self.is_treeless |= is_damage;
