@@ -21,7 +21,7 @@ use logs::{Due, Part, read_side_by_side};
 
 use super::Totals;
 use super::doubt::{Block, Case, Doubts, Taken, Verdict};
-use crate::container::Container;
+use crate::container::{Container, log_sets};
 use crate::error::Result;
 use crate::store::Time;
 
@@ -189,15 +189,12 @@ impl Index {
     pub(crate) fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
         let has_failed = |set: u32| names.contains(&Name::Unsynced(set));
         let is_any = names.iter().any(|name| matches!(name, Name::Unsynced(_)));
-        let sets: Vec<Due> = names
-            .iter()
-            .filter_map(|name| match *name {
-                Name::LogSet(set) => Some(Due {
-                    set,
-                    from: self.scanned.get(&set).map_or(0, |log| log.end),
-                    has_failed: is_any && has_failed(set),
-                }),
-                _ => None,
+        let sets: Vec<Due> = log_sets(names)
+            .into_iter()
+            .map(|set| Due {
+                set,
+                from: self.scanned.get(&set).map_or(0, |log| log.end),
+                has_failed: is_any && has_failed(set),
             })
             .collect();
         let doubts = Doubts::of(container, self.purpose);

@@ -1,7 +1,7 @@
 //! What a container's logs add up to: size, bytes, stamps. From the summary if nobody writes, else
 //! by replaying the index logs, which builds no index.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use plfs_format::flat_index;
@@ -137,8 +137,7 @@ impl Totalizer {
             *self = Totalizer::default();
         }
         let (mut totals, mut missing) = (Totals::default(), Vec::new());
-        for name in names {
-            let Name::LogSet(set) = *name else { continue };
+        for set in sets {
             let from = self.scanned.get(&set).copied().unwrap_or(0);
             let scan = log::scan(container, set, from, |offset, header, at| {
                 match decode_block(header, offset, at) {
@@ -365,12 +364,8 @@ fn has_token(container: &Container, token: Time) -> Result<bool> {
 pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
     let mut is_whole = true;
     let sets = match only {
-        Some(set) => vec![set],
-        None => container
-            .list()?
-            .iter()
-            .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
-            .collect(),
+        Some(set) => BTreeSet::from([set]),
+        None => log_sets(container.list()?),
     };
     for set in sets {
         let note_failure = |result: store::Result<()>| {

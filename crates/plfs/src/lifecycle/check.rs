@@ -21,7 +21,7 @@ use super::lost::{self, Lost};
 use super::marks::{OpenMark, read_mark};
 use super::unreachable::unreachable;
 use crate::catalog::{Doubts, Durable, Index, Purpose, Totalizer, Totals};
-use crate::container::{Container, read_clock};
+use crate::container::{Container, log_sets, read_clock};
 use crate::error::{At, Error, Result, in_words};
 use crate::log::{self, Piece};
 use crate::store::{self, Errno, Links, Open};
@@ -288,10 +288,8 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
         .and_then(|bytes| Summary::decode(bytes, &container.superblock.uuid))
         .map_or(u64::MAX, |summary| summary.max_stamp);
     let mut promised = Promised { counted, ..Promised::default() };
-    for name in &names {
-        if let Name::LogSet(set) = *name {
-            check_index_log(container, set, is_open(set), &mut promised, &mut report);
-        }
+    for set in log_sets(&names) {
+        check_index_log(container, set, is_open(set), &mut promised, &mut report);
     }
     let is_unread = !check_data(container, &names, &promised, &mut report);
     match container.base_len() {
@@ -601,18 +599,14 @@ fn data_logs(
         vec![container.dir.clone()]
     });
     for dir in dirs {
-        let sets: Vec<u32> = match dir == container.dir {
-            true => names
-                .iter()
-                .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
-                .collect(),
+        let sets = match dir == container.dir {
+            true => log_sets(names),
             false => match container.store.list(&dir) {
-                Ok(entries) => entries
-                    .iter()
-                    .filter_map(|entry| entry.name.to_str().and_then(Name::parse))
-                    .filter_map(|name| if let Name::LogSet(set) = name { Some(set) } else { None })
-                    .collect(),
-                Err(Errno::NOENT) => Vec::new(),
+                Ok(entries) => {
+                    let names = entries.iter().filter_map(|entry| entry.name.to_str());
+                    log_sets(names.filter_map(Name::parse))
+                }
+                Err(Errno::NOENT) => BTreeSet::new(),
                 Err(errno) => {
                     report.find(
                         Severity::Unknown,

@@ -9,7 +9,7 @@ use plfs_pack::{FileState, Write};
 use super::index::complete;
 use super::{Pack, State, data_log, nothing_moves};
 use crate::config::Config;
-use crate::container::write_clock;
+use crate::container::{log_sets, write_clock};
 use crate::error::{At, Error, Result};
 use crate::lifecycle;
 use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Wanted};
@@ -56,8 +56,7 @@ impl Pack {
             }
             after = name;
         }
-        for name in self.container.list()? {
-            let Name::LogSet(set) = name else { continue };
+        for set in log_sets(self.container.list()?) {
             for dir in self.container.backend_dirs()? {
                 let dir = dir.join(name::log_set(set));
                 for entry in self.container.store.list(&dir).unwrap_or_default() {

@@ -1,7 +1,7 @@
 //! What a process knows of a pack: the join of what logs say, over a tree, and how far each log was
 //! read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use plfs_format::index_log::{At as Place, Header, LogId, block_at};
 use plfs_format::name::{self, SegmentRef};
@@ -164,7 +164,7 @@ impl PackIndex {
     }
 
     /// The tree, if all that it covers is there.
-    fn usable_tree(&self, sets: &HashSet<u32>) -> Result<Option<Tree>> {
+    fn usable_tree(&self, sets: &BTreeSet<u32>) -> Result<Option<Tree>> {
         if self.is_treeless {
             return Ok(None);
         }
@@ -196,7 +196,7 @@ impl PackIndex {
         Ok(())
     }
 
-    fn look_at(&mut self, sets: &HashSet<u32>) -> Result<Looked> {
+    fn look_at(&mut self, sets: &BTreeSet<u32>) -> Result<Looked> {
         let is_gone = |(set, read): (&u32, &u64)| *read > 0 && !sets.contains(set);
         if self.read.iter().any(is_gone) {
             return Ok(Looked::Anew);

@@ -127,12 +127,7 @@ impl Index {
             return Ok(if part == 0 { index } else { Index::default() });
         }
         let names = container.list()?;
-        let mut sets: Vec<u32> = names
-            .iter()
-            .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
-            .collect();
-        sets.sort_unstable();
-        let share: Vec<Name> = sets
+        let share: Vec<Name> = log_sets(&names)
             .into_iter()
             .skip(part as usize)
             .step_by(parts as usize)

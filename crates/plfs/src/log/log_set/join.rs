@@ -20,7 +20,7 @@ use super::page::{
 use super::place::PlaceOf;
 use super::{LogSet, open_to_readers};
 use crate::config::Config;
-use crate::container::{Container, cover_all, publish, read_clock, write_clock};
+use crate::container::{Container, cover_all, log_sets, publish, read_clock, write_clock};
 use crate::error::{At, Error, Result};
 use crate::log::index_log::{scan, unexplained};
 use crate::store::machine::random_u64;
@@ -312,8 +312,7 @@ pub fn horizon(container: &Container, config: &Config) -> Result<Option<u64>> {
 /// The largest stamp of a block in any index log. Reads them all.
 fn newest(container: &Container) -> Result<u64> {
     let mut newest = 0;
-    for name in container.list()? {
-        let Name::LogSet(set) = name else { continue };
+    for set in log_sets(container.list()?) {
         scan(container, set, 0, |_, header, _| {
             newest = newest.max(header.stamp);
             Ok(())
