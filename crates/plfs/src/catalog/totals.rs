@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use plfs_format::flat_index;
-use plfs_format::index_log::{Record, decode_block};
+use plfs_format::index_log::{Block, Header, Record, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::FILE_BYTES;
@@ -322,20 +322,71 @@ fn are_logs_lost(
     let is_less =
         |before: &&Summary| before.log_sets != totals.log_sets || before.records > totals.records;
     let Some(before) = before.filter(is_less) else { return Ok(false) };
-    let (mut records, mut emptied) = (0, 0);
+    let mut recount = Recount::of(Some(before));
     for set in sets {
-        log::scan(container, set, 0, |_, header, _| {
-            if header.stamp <= before.max_stamp {
-                records += u64::from(header.records);
-            }
-            if header.truncates && header.eof == 0 {
-                emptied = emptied.max(header.stamp);
+        log::scan(container, set, 0, |offset, header, bytes| {
+            recount.push(&header);
+            if header.truncates
+                && let Ok(block) = decode_block(header, offset, bytes)
+            {
+                recount.push_truncates(&block);
             }
             Ok(())
         })?;
     }
-    // A truncate to nothing that came later makes old records dead, and they go.
-    Ok(before.records > records && emptied <= before.max_stamp)
+    Ok(recount.is_short_of(before))
+}
+
+/// Counts what the index logs have of the records that a summary counts. If there are fewer, index
+/// logs are lost: this is the rule for all who want to know.
+#[derive(Debug, Default)]
+pub(crate) struct Recount {
+    /// The summary does not count blocks with larger stamps.
+    last: u64,
+    records: u64,
+    emptied: u64,
+}
+
+impl Recount {
+    /// Counts all records if there is no summary.
+    pub(crate) fn of(summary: Option<&Summary>) -> Recount {
+        Recount {
+            last: summary.map_or(u64::MAX, |summary| summary.max_stamp),
+            ..Recount::default()
+        }
+    }
+
+    /// Counts the records of a block.
+    pub(crate) fn push(&mut self, header: &Header) {
+        if header.stamp <= self.last {
+            self.records += u64::from(header.records);
+        }
+    }
+
+    /// Looks for truncates to nothing in a block.
+    pub(crate) fn push_truncates(&mut self, block: &Block) {
+        for (_, record) in &block.records {
+            if let Record::Truncate { size: 0, stamp } = record {
+                self.emptied = self.emptied.max(*stamp);
+            }
+        }
+    }
+
+    /// How many records were counted.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The stamp of the last truncate to nothing; 0 if there is none.
+    pub(crate) fn emptied(&self) -> u64 {
+        self.emptied
+    }
+
+    /// Whether records of the summary are lost. A truncate to nothing that came later makes them
+    /// dead, and then they may go.
+    pub(crate) fn is_short_of(&self, summary: &Summary) -> bool {
+        summary.records > self.records && self.emptied <= summary.max_stamp
+    }
 }
 
 /// How often a last closer tries to write a summary that counts. Each failure takes another client
