@@ -102,8 +102,8 @@ enum Undurable {
 }
 
 /// What the data of a part of an index is like. A byte that somebody made durable may lie below one
-/// that a power cut took, and if they are in two parts, nobody who has one of them can tell. Two flags,
-/// because a part may have both kinds of data, or neither.
+/// that a power cut took, and if they are in two parts, nobody who has one of them can tell. Two
+/// flags, because a part may have both kinds of data, or neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Some of it may be gone.
