@@ -217,8 +217,8 @@ impl PackIndex {
         }
     }
 
-    /// [`PackIndex::look_at_log`] of the node's own log, for the caller that builds a block. False: all
-    /// is to be read anew, and not now.
+    /// [`PackIndex::look_at_log`] of the node's own log, for the caller that builds a block. False:
+    /// all is to be read anew, and not now.
     pub fn look_at_own(&mut self, set: u32, end: &LogEnd<'_>) -> Result<bool> {
         let from = self.read.get(&set).copied().unwrap_or(0);
         Ok(self.read_log_with(set, end.recent(from))? == Looked::Whole)
