@@ -13,7 +13,7 @@ const HEADERS: [(&str, &[&str]); 2] = [
         "plfs.h",
         &["handle", "io", "commit", "attributes", "path", "dir", "pieces", "layout", "error"],
     ),
-    ("plfs_door.h", &["door", "packed", "flat", "index"]),
+    ("plfs_door.h", &["managed", "door", "in_place", "names", "packed", "flat", "index"]),
 ];
 
 fn main() {

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-/* --- System calls on any file, where PLFS files are recognised (preload/, mpi/) --- */
+/* --- Which paths lie in managed directories (preload/, mpi/) --- */
 
 /**
  * What [`plfs_door_opens_managed`] says of a path beside which new files are known to be plain.
@@ -23,6 +23,34 @@ extern "C" {
  * What it says where they are known to be containers.
  */
 #define PLFS_OPENS_SHARED 3
+
+/**
+ * 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
+ * lies below one (PLFS_MOUNTS), by its text; else 0. After the first call it opens nothing, and
+ * uses less than 700 bytes of stack.
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_below_managed(int dirfd, const char *path);
+
+/**
+ * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
+ * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN and PLFS_OPENS_SHARED say besides that
+ * packs need not be asked before the kernel: this process has found none yet, and what new files
+ * beside the path are it found out half a second ago at most.
+ *
+ * Requires:
+ * `path` is NULL or a C string.
+ */
+int plfs_door_opens_managed(int dirfd, const char *path);
+
+/**
+ * The working directory may have been changed, or renamed.
+ */
+void plfs_door_moved(void);
+
+/* --- Opens of any file, where PLFS files are recognised (preload/, mpi/) --- */
 
 /**
  * [`plfs_door_open`]: nobody has opened the path.
@@ -36,45 +64,93 @@ extern "C" {
 #define PLFS_PERHAPS_NEW -5004
 
 /**
- * What [`plfs_door_unlink_managed`] says of other paths: no negative errno.
+ * 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if
+ * nothing is there.
+ *
+ * Requires:
+ * `path` is a C string.
  */
-#define PLFS_NOT_MANAGED -5000
+int plfs_door_is_plfs(int dirfd, const char *path);
+
+/**
+ * Opens `path` as openat(2), except that a regular file that it creates is a PLFS file, or will be
+ * one when others write it. Gives a descriptor, which is the caller's.
+ *
+ * `*out` is NULL for what is no business of PLFS: the descriptor was opened with exactly `flags`.
+ * Else `*out` is a handle. On a plain file ([`plfs_door_is_plain`]) it uses the descriptor, which
+ * was opened with `flags` too: close the handle first, and if the number goes while the handle
+ * stays, say so before ([`plfs_door_own`]). On a file with a container the descriptor is a
+ * placeholder: open for reading on the file's inode, it holds the number and answers stat, locks
+ * and F_GETFL; close both.
+ *
+ * `first` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
+ * O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
+ * The open of a FIFO waits for the other end, and what waits should not be here. With
+ * PLFS_PERHAPS_NEW and O_CREAT a new plain file costs no such open, an existing one two.
+ *
+ * Requires:
+ * `path` is a C string, `out` a place for a pointer; `first` is nobody else's.
+ */
+int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, int first, plfs_file **out);
+
+/**
+ * plfs_open by one of several processes that will write the file: it gets a container at once, if
+ * it can have one.
+ *
+ * Requires:
+ * As plfs_open.
+ */
+int plfs_door_open_shared(const char *path, int flags, mode_t mode, plfs_file **out);
+
+/**
+ * Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any
+ * other. The access mode is `flags`'s, as is O_APPEND. `fd` stays the caller's.
+ *
+ * Requires:
+ * `fd` is open, `out` a place for a pointer.
+ */
+int plfs_door_adopt(int fd, int flags, plfs_file **out);
+
+/**
+ * 1 if the descriptor number is one of PLFS's own, which a program must not close or replace.
+ * Cheap; safe in signal handlers.
+ */
+int plfs_door_owns_fd(int fd);
+
+/**
+ * plfs_lock_fd for locks of F_SETLK: all handles of a file have the same one, so none is lost.
+ * Without `open` only if there is one, else -ENOLCK: then the process has no locks on the file.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int plfs_door_process_lock_fd(plfs_file *file, int open);
+
+/**
+ * exit(3) calls `leave` in place of plfs_exit, which `leave` is to call: the caller chooses the
+ * stack, and sees to it that no handler of a signal runs meanwhile.
+ */
+void plfs_door_at_exit(void (*leave)(void));
+
+/**
+ * The program has changed RLIMIT_FSIZE.
+ */
+void plfs_door_size_limit_changed(void);
+
+/**
+ * Where plfs_lseek would move a position that is `position`; changes nothing.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int64_t plfs_door_seek(plfs_file *file, int64_t position, int64_t offset, int whence);
+
+/* --- Plain files that are used through the kernel (preload/, mpi/) --- */
 
 /**
  * Bytes after which who writes in place looks.
  */
 #define PLFS_LOOK_BYTES (1 << 20)
-
-/**
- * What [`plfs_door_hidden`] says of a directory's `.plfs`, and of its layout.
- */
-#define PLFS_HIDDEN_STORE 1
-
-/**
- * See [`PLFS_HIDDEN_STORE`].
- */
-#define PLFS_HIDDEN_LAYOUT 2
-
-/**
- * What [`plfs_door_hidden`] says of the name of a directory's pack, and of what lies beside it for
- * a moment.
- */
-#define PLFS_HIDDEN_PACK 3
-
-/**
- * See [`PLFS_HIDDEN_PACK`].
- */
-#define PLFS_HIDDEN_BESIDE_PACK 4
-
-/**
- * What [`plfs_door_hidden`] says of the map of a flat directory.
- */
-#define PLFS_HIDDEN_MAP 5
-
-/**
- * Length of a superblock file: the st_size that the system gives for every PLFS file.
- */
-#define PLFS_SUPER_BYTES 4093
 
 /**
  * A plain file that the preload library has made, and writes in place without a handle: by the
@@ -127,71 +203,6 @@ typedef struct {
    */
   int must_look;
 } plfs_in_place;
-
-/**
- * 1 if `path`, taken from `dirfd` (AT_FDCWD included) if it is relative, is a managed directory or
- * lies below one (PLFS_MOUNTS), by its text; else 0. After the first call it opens nothing, and
- * uses less than 700 bytes of stack.
- *
- * Requires:
- * `path` is NULL or a C string.
- */
-int plfs_door_below_managed(int dirfd, const char *path);
-
-/**
- * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
- * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN and PLFS_OPENS_SHARED say besides that
- * packs need not be asked before the kernel: this process has found none yet, and what new files
- * beside the path are it found out half a second ago at most.
- *
- * Requires:
- * `path` is NULL or a C string.
- */
-int plfs_door_opens_managed(int dirfd, const char *path);
-
-/**
- * The working directory may have been changed, or a directory renamed.
- */
-void plfs_door_moved(void);
-
-/**
- * 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if
- * nothing is there.
- *
- * Requires:
- * `path` is a C string.
- */
-int plfs_door_is_plfs(int dirfd, const char *path);
-
-/**
- * Opens `path` as openat(2), except that a regular file that it creates is a PLFS file, or will be
- * one when others write it. Gives a descriptor, which is the caller's.
- *
- * `*out` is NULL for what is no business of PLFS: the descriptor was opened with exactly `flags`.
- * Else `*out` is a handle. On a plain file ([`plfs_door_is_plain`]) it uses the descriptor, which
- * was opened with `flags` too: close the handle first, and if the number goes while the handle
- * stays, say so before ([`plfs_door_own`]). On a file with a container the descriptor is a
- * placeholder: open for reading on the file's inode, it holds the number and answers stat, locks
- * and F_GETFL; close both.
- *
- * `first` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
- * O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
- * The open of a FIFO waits for the other end, and what waits should not be here. With
- * PLFS_PERHAPS_NEW and O_CREAT a new plain file costs no such open, an existing one two.
- *
- * Requires:
- * `path` is a C string, `out` a place for a pointer; `first` is nobody else's.
- */
-int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, int first, plfs_file **out);
-
-/**
- * plfs_open by one of several processes that will write the file: it gets a container at once, if
- * it can have one.
- *
- * Requires:
- * As plfs_open.
- */
-int plfs_door_open_shared(const char *path, int flags, mode_t mode, plfs_file **out);
 
 /**
  * A handle on a plain file that only reads, for a descriptor that was opened so: it is lent `fd`,
@@ -273,14 +284,43 @@ int plfs_door_pin(plfs_file *file, const char *why);
  */
 int plfs_door_own(plfs_file *file, int fd);
 
+/* --- Calls on names of any file, where PLFS files are recognised (preload/, mpi/) --- */
+
 /**
- * Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any
- * other. The access mode is `flags`'s, as is O_APPEND. `fd` stays the caller's.
- *
- * Requires:
- * `fd` is open, `out` a place for a pointer.
+ * What [`plfs_door_unlink_managed`] says of other paths: no negative errno.
  */
-int plfs_door_adopt(int fd, int flags, plfs_file **out);
+#define PLFS_NOT_MANAGED -5000
+
+/**
+ * What [`plfs_door_hidden`] says of a directory's `.plfs`, and of its layout.
+ */
+#define PLFS_HIDDEN_STORE 1
+
+/**
+ * See [`PLFS_HIDDEN_STORE`].
+ */
+#define PLFS_HIDDEN_LAYOUT 2
+
+/**
+ * What [`plfs_door_hidden`] says of the name of a directory's pack, and of what lies beside it for
+ * a moment.
+ */
+#define PLFS_HIDDEN_PACK 3
+
+/**
+ * See [`PLFS_HIDDEN_PACK`].
+ */
+#define PLFS_HIDDEN_BESIDE_PACK 4
+
+/**
+ * What [`plfs_door_hidden`] says of the map of a flat directory.
+ */
+#define PLFS_HIDDEN_MAP 5
+
+/**
+ * Length of a superblock file: the st_size that the system gives for every PLFS file.
+ */
+#define PLFS_SUPER_BYTES 4093
 
 /**
  * Corrects what a stat of the system gave for `path` (NULL or empty: for `dirfd` itself) if that
@@ -347,46 +387,12 @@ int plfs_door_chmod(int dirfd, const char *path, mode_t mode, int at_flags);
 int plfs_door_chown(int dirfd, const char *path, uid_t uid, gid_t gid, int at_flags);
 
 /**
- * 1 if the descriptor number is one of PLFS's own, which a program must not close or replace.
- * Cheap; safe in signal handlers.
- */
-int plfs_door_owns_fd(int fd);
-
-/**
- * plfs_lock_fd for locks of F_SETLK: all handles of a file have the same one, so none is lost.
- * Without `open` only if there is one, else -ENOLCK: then the process has no locks on the file.
- *
- * Requires:
- * `file` is a handle.
- */
-int plfs_door_process_lock_fd(plfs_file *file, int open);
-
-/**
- * exit(3) calls `leave` in place of plfs_exit, which `leave` is to call: the caller chooses the
- * stack, and sees to it that no handler of a signal runs meanwhile.
- */
-void plfs_door_at_exit(void (*leave)(void));
-
-/**
- * The program has changed RLIMIT_FSIZE.
- */
-void plfs_door_size_limit_changed(void);
-
-/**
  * Which of PLFS's own a directory entry is, that programs should not see; 0: it is none.
  *
  * Requires:
  * `name` is a C string.
  */
 int plfs_door_hidden(const char *name);
-
-/**
- * Where plfs_lseek would move a position that is `position`; changes nothing.
- *
- * Requires:
- * `file` is a handle.
- */
-int64_t plfs_door_seek(plfs_file *file, int64_t position, int64_t offset, int whence);
 
 /* --- Files of packs, which have no inode of their own (preload/) --- */
 

@@ -15,8 +15,9 @@ use plfs_core::store::{Errno, Kind, Links};
 use plfs_core::{Error, Place, Plfs};
 use rustix::fs::{Access, CWD, FileType, Mode};
 
-use crate::door::{At, managed_dirs, managed_name, open_at};
+use crate::door::{At, open_at};
 use crate::handle::PlfsFile;
+use crate::managed::{managed_dirs, managed_name};
 use crate::packed::asks_for_dir;
 use crate::path::must_be_no_dir;
 use crate::{Failure, Result, absolute, call, link_of, path_arg, plfs, plfs_if_there};

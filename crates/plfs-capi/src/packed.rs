@@ -21,9 +21,11 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use crate::attributes::{put_stat, times_arg};
 use crate::dir::PlfsDir;
-use crate::door::{KEPT, PLFS_NOT_MANAGED, links_of, managed_path};
+use crate::door::KEPT;
 use crate::flat::{self, PLFS_IS_FLAT};
 use crate::handle::{PlfsFile, access_of, handle};
+use crate::managed::managed_path;
+use crate::names::{PLFS_NOT_MANAGED, links_of};
 use crate::path::{may_access, may_change_names, may_set_times};
 use crate::{
     Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, plfs_if_there,

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Errno, Kind, Links, PosixStore, Store};
 use plfs_core::{
-    Backends, DirectoryLayout, Layout, Plfs, SETTLES, Said, Workload, is_built, is_hidden, is_map,
+    Backends, DirectoryLayout, Layout, Plfs, SETTLES, Setting, Workload, is_built, is_hidden,
+    is_map,
 };
 use serde::Serialize;
 
@@ -80,7 +81,7 @@ impl Shown {
                 || config.origin_for("streams", &file),
             ),
             backends: Value::new(
-                backends.map(|Said { value, by }| (value.words(), by)),
+                backends.map(|Setting { value, by }| (value.words(), by)),
                 others,
                 || config.origin_for("backends", &file),
             ),

@@ -147,13 +147,12 @@ fn copy(
         return Err(Error::Corrupt { path: container.path(name::SUPER), bad });
     }
     // What is lost must not be made durable as it is: then nobody could tell any more.
-    names
-        .iter()
-        .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
-        .filter(|set| names.contains(&Name::Unsynced(*set)))
-        .try_for_each(|set| crate::log::must_be_synced(container, set))?;
+    let sets = log_sets(&names);
+    for set in sets.iter().filter(|set| names.contains(&Name::Unsynced(**set))) {
+        crate::log::must_be_synced(container, *set)?;
+    }
     // Its truncate would hide what a lost index log says, if that is put back.
-    for set in log_sets(&names) {
+    for set in sets {
         if let Some(path) = crate::log::unexplained(container, set)? {
             return Err(Error::refused(Errno::IO, "compact", &path, lifecycle::UNEXPLAINED));
         }
@@ -447,8 +446,7 @@ fn contiguous(pieces: &[Found]) -> Vec<(u64, u64)> {
 /// region that nobody wrote take nothing on most file systems.
 pub(crate) fn stored_bytes(container: &Container) -> Result<u64> {
     let mut sum = 0;
-    for name in container.list()? {
-        let Name::LogSet(set) = name else { continue };
+    for set in log_sets(container.list()?) {
         for dir in container.backend_dirs()? {
             let dir = dir.join(name::log_set(set));
             let files = match container.store.list(&dir) {

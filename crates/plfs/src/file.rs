@@ -461,7 +461,7 @@ impl File {
         }
         let n = buf.len().min(usize::try_from(eof - offset).unwrap_or(usize::MAX));
         let buf = &mut buf[..n];
-        let lies = || Error::Corrupt {
+        let corrupt = || Error::Corrupt {
             path: logical.container.path(name::FLAT),
             bad: Bad::new(0, "an entry names a segment that is not listed"),
         };
@@ -473,7 +473,7 @@ impl File {
             None => Ok(()),
         };
         let read = |piece: &Found, out: &mut [u8]| {
-            let at = known.segment(piece.segment).ok_or_else(lies)?;
+            let at = known.segment(piece.segment).ok_or_else(corrupt)?;
             logical.segments.read(&logical.container, at, piece.physical, out)
         };
         match reader {
@@ -481,7 +481,7 @@ impl File {
                 known.lookup(offset, offset + n as u64, pieces);
                 sound()?;
                 fetch(offset, buf, pieces, |piece, out| {
-                    let at = known.segment(piece.segment).ok_or_else(lies)?;
+                    let at = known.segment(piece.segment).ok_or_else(corrupt)?;
                     let ahead = |physical, buf: &mut [u8]| {
                         logical.segments.read_some(&logical.container, at, physical, buf)
                     };

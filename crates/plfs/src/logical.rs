@@ -42,7 +42,24 @@ enum Times {
     Set,
 }
 
+/// How far this process has come with a file. It only goes forward.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+enum Stage {
+    /// It created the file, and nothing was asked of it yet: there is nothing of others to know.
+    Created,
+    /// Others may have written the file.
+    Shared,
+    /// It has joined a log set: there may be a writer. For good, because a writer that left may
+    /// come back. Reads of files that are only read do without the writer's lock.
+    Joined,
+}
+
 /// What the handles of one process on one logical file share.
+///
+/// The flags do not exclude each other: what was read may be `stale` at any stage, a name may go
+/// (`nameless`) with or without a writer, `watched` is about what waits for a commit, `finished`
+/// about handles.
 #[derive(Debug)]
 pub(crate) struct LogicalFile {
     pub(crate) container: Arc<Container>,
@@ -63,8 +80,8 @@ pub(crate) struct LogicalFile {
     ordering: Mutex<()>,
     pub(crate) segments: SegmentFiles,
     writer: RwLock<Option<Arc<Writer>>>,
-    /// There may be a writer: spares reads of files that are only read a lock.
-    joined: AtomicBool,
+    /// A [`Stage`].
+    stage: AtomicU8,
     /// The superblock, open for writing, if this process created it with a mode that would not let
     /// it open it again.
     creation: Mutex<Option<Arc<dyn StoreFile>>>,
@@ -87,9 +104,6 @@ pub(crate) struct LogicalFile {
     pub(crate) watched: AtomicBool,
     /// Held by that thread as long as it uses the file, and by who must be the last to use it.
     pub(crate) committing: Arc<Mutex<()>>,
-    /// Created by this process, and nothing was asked of it yet: there is nothing of others to
-    /// know.
-    is_new: AtomicBool,
     /// Handles of the process on plain files, for a file that was one.
     pub(crate) in_place: OnceLock<Arc<InPlace>>,
     /// What another process said that it has seen, which the first write need not look for then.
@@ -152,7 +166,7 @@ impl LogicalFile {
         name: &Path,
     ) -> LogicalFile {
         let file = LogicalFile::new(container, config, sessions, None, name);
-        file.is_new.store(true, Ordering::Release);
+        file.stage.store(Stage::Created as u8, Ordering::Release);
         *lock(&file.creation) = creation;
         file
     }
@@ -167,7 +181,6 @@ impl LogicalFile {
     ) -> LogicalFile {
         LogicalFile {
             name_dir: name.parent().map(Path::to_path_buf),
-            is_new: AtomicBool::new(false),
             in_place: OnceLock::new(),
             given_horizon: Mutex::new(None),
             watched: AtomicBool::new(false),
@@ -182,7 +195,7 @@ impl LogicalFile {
             ordering: Mutex::default(),
             segments: SegmentFiles::default(),
             writer: RwLock::new(None),
-            joined: AtomicBool::new(false),
+            stage: AtomicU8::new(Stage::Shared as u8),
             creation: Mutex::new(None),
             guard: Mutex::default(),
             nameless: AtomicBool::new(false),
@@ -198,7 +211,16 @@ impl LogicalFile {
     pub(crate) fn acquire(&self) {
         self.stale.store(true, Ordering::Release);
         self.acquired.fetch_add(1, Ordering::AcqRel);
-        self.is_new.store(false, Ordering::Release);
+        self.advance(Stage::Shared);
+    }
+
+    fn is_at(&self, stage: Stage) -> bool {
+        self.stage.load(Ordering::Acquire) == stage as u8
+    }
+
+    /// Goes to a stage, if that is ahead. Whether the file was [new](Stage::Created) until now.
+    fn advance(&self, to: Stage) -> bool {
+        self.stage.fetch_max(to as u8, Ordering::AcqRel) == Stage::Created as u8
     }
 
     /// The writer, ready to write behind everything that was there at the last acquire.
@@ -251,7 +273,7 @@ impl LogicalFile {
     }
 
     fn is_held_by_mark(&self) -> bool {
-        self.joined.load(Ordering::Acquire)
+        self.is_at(Stage::Joined)
             && read(&self.writer).as_ref().is_some_and(|writer| writer.set().is_of_crowd())
             && !lock(&self.guard).is_forked
     }
@@ -266,7 +288,7 @@ impl LogicalFile {
     /// The index, with everything in it that a read must see.
     pub(crate) fn index(&self) -> Result<RwLockReadGuard<'_, Option<Index>>> {
         // What a failure took is in no log: without it older bytes would show.
-        let dirty = || match self.joined.load(Ordering::Acquire) {
+        let dirty = || match self.is_at(Stage::Joined) {
             true => read(&self.writer)
                 .as_ref()
                 .map_or(Ok(false), |writer| writer.check().map(|()| writer.is_dirty())),
@@ -393,7 +415,7 @@ impl LogicalFile {
         }
         self.lock_container(&mut lock(&self.guard))?;
         let given_horizon = lock(&self.given_horizon).take();
-        let seen = match (self.is_new.swap(false, Ordering::AcqRel), given_horizon) {
+        let seen = match (self.advance(Stage::Shared), given_horizon) {
             (true, _) => CommitHorizon { max_stamp: 0, is_new: true },
             (false, Some(seen)) => seen,
             // A clock is ahead of all that was committed before: this costs the same whether there
@@ -424,8 +446,7 @@ impl LogicalFile {
             self.ahead.clone(),
         ));
         *slot = Some(writer.clone());
-        // For good: a writer that left may come back.
-        self.joined.store(true, Ordering::Release);
+        self.advance(Stage::Joined);
         let mut guard = lock(&self.guard);
         if writer.set().is_of_crowd() && !guard.is_forked {
             guard.hold = None;
@@ -449,7 +470,7 @@ impl LogicalFile {
     }
 
     pub(crate) fn commit_horizon(&self) -> Result<CommitHorizon> {
-        if self.is_new.load(Ordering::Acquire) {
+        if self.is_at(Stage::Created) {
             return Ok(CommitHorizon { max_stamp: 0, is_new: true });
         }
         let totals = self.totals()?;
@@ -665,7 +686,7 @@ impl LogicalFile {
             autocommit::watch(self);
         }
         self.written();
-        if written.crowded
+        if written.should_commit
             && let Err(error) = self.commit(Durability::Visible)
             && read(&self.writer).as_ref().is_none_or(|writer| writer.check().is_err())
         {
@@ -681,7 +702,7 @@ impl LogicalFile {
         let committed = self.commit(Durability::Visible);
         let mut guard = lock(&self.guard);
         guard.is_forked = true;
-        match self.joined.load(Ordering::Acquire) {
+        match self.is_at(Stage::Joined) {
             true => committed.and(self.lock_container(&mut guard)),
             false => committed,
         }
@@ -691,7 +712,7 @@ impl LogicalFile {
     /// with it.
     pub(crate) fn forget_writer(&self) {
         // The lock, which it shares with its parent, is there: see `before_fork`.
-        self.is_new.store(false, Ordering::Release);
+        self.advance(Stage::Shared);
         self.watched.store(false, Ordering::Release);
         if let Some(writer) = write(&self.writer).take() {
             // Its memory is shared history: dropping it would close descriptors that are the

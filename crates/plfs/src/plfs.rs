@@ -3,6 +3,8 @@
 
 mod changing;
 mod check_pack;
+mod find;
+mod in_place;
 mod names;
 mod repack;
 mod small;
@@ -16,26 +18,26 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use lru::LruCache;
-use plfs_format::attribute::Decision;
 use plfs_format::layout::{Layout, Workload};
-use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
-use crate::catalog::{self, Flattened, Totalizer, Totals, flatten};
+use find::KnownName;
+
+use crate::catalog::{self, Flattened, Totals, flatten};
 use crate::compact::{self, Compacted, Usage};
 use crate::config::{Config, is_at_or_below, is_built};
-use crate::container::{self, Container, DirectoryLayout, base};
+use crate::container::{self, DirectoryLayout};
 use crate::error::{At, Error, Result};
-use crate::file::{Access, File, logical_stat};
+use crate::file::{Access, File};
 use crate::lifecycle;
 use crate::log::Durability;
 use crate::logical::LogicalFile;
 use crate::packs::OpenPack;
-use crate::plain::{Entered, PlainFile, Written};
+use crate::plain::PlainFile;
 use crate::process::{OpenFiles, Process};
 use crate::spread as spread_names;
-use crate::store::writers::{Entry, Known, forget_process};
-use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile, Time};
+use crate::store::writers::forget_process;
+use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -143,18 +145,6 @@ pub struct Plfs {
     reaped: AtomicBool,
 }
 
-/// What a name's superblock file said when it was last read.
-#[derive(Clone, Debug)]
-struct KnownName {
-    ctime: Time,
-    container: Arc<Container>,
-    summary: Option<Summary>,
-}
-
-/// Names that are remembered, those that were looked at last. 32,768: some 60 MB, and a directory
-/// of that many files is listed without reading one twice.
-const KNOWN_MAX: usize = 32_768;
-
 /// What is said of the workload flat, which is no matter of new files alone.
 const NOT_BUILT: &str = "an empty directory is made flat, by `plfs layout --workload flat` or \
                          plfs_make_flat()";
@@ -163,11 +153,6 @@ const NOT_BUILT: &str = "an empty directory is made flat, by `plfs layout --work
 /// second name, which may be in one.
 pub fn may_be_logical(stat: &Stat) -> bool {
     stat.kind == Kind::File && (stat.len == FILE_BYTES as u64 || stat.nlink > 1)
-}
-
-/// Whether somebody may be writing it at this moment on another node.
-fn is_young(stat: &Stat) -> bool {
-    Time::now().ns() - stat.mtime.ns() < YOUNG_NS
 }
 
 /// A file below a layout's name belongs to the directory, not to programs.
@@ -191,9 +176,6 @@ fn packed_stat(pack: &OpenPack, name: &[u8]) -> Result<FileStat> {
 /// A plain file that is longer is not promoted unless its directory says that it is shared: a
 /// program without PLFS that reads it would get old bytes, and no error. 1 MiB.
 pub const PROMOTE_BYTES: u64 = 1 << 20;
-/// How long after its last write a plain file may be under way on another node: 60 s, in which the
-/// processes of a job open what one of them has created.
-const YOUNG_NS: i128 = 60_000_000_000;
 
 impl Plfs {
     /// PLFS on a store.
@@ -346,117 +328,6 @@ impl Plfs {
         }
     }
 
-    /// A handle on a plain file that is open as `file`, with stat `stat`, by a path and options of
-    /// which only `create` and `exclusive` do not matter any more. One that is written by several
-    /// processes, as far as this node knows, becomes a container.
-    ///
-    /// Costs a look into a table in memory for a file that is to be written, and a lock.
-    pub fn opened_plain(
-        &self,
-        file: Arc<dyn StoreFile>,
-        stat: &Stat,
-        path: &Path,
-        options: OpenOptions,
-    ) -> Result<Opened> {
-        let access = options.access;
-        let in_place = |shared| {
-            let (process, path) = (self.process.clone(), Arc::from(path));
-            let identity = (stat.dev, stat.ino);
-            File::in_place(process, identity, shared, file.clone(), path, access)
-        };
-        if stat.kind != Kind::File || !access.write {
-            return Ok(Opened::Plain(in_place(None)));
-        }
-        let (shared, known) = self.share_plain(stat);
-        // What is rewritten is this process's from now on, whoever wrote it before.
-        let is_kept = stat.len == 0 || !options.truncate;
-        let is_short = stat.len <= PROMOTE_BYTES || self.workload_of(path)? == Workload::Shared;
-        let is_young = || !self.process.is_local(stat.dev, path) && is_young(stat);
-        let has_others = match known {
-            Known::Open => true,
-            Known::Closed => false,
-            Known::Nothing => is_young(),
-        };
-        if is_kept
-            && (is_short && has_others || options.writers == Writers::Several)
-            && (stat.nlink <= 1 || base::is_begun(file.as_ref(), stat))
-            && let Some(logical) = self.promote(file.as_ref(), stat, path)?
-        {
-            let handle = File::new(logical, path, access);
-            if options.truncate {
-                handle.mark_written();
-            }
-            return Ok(Opened::Logical(handle));
-        }
-        let handle = in_place(Some(shared));
-        if options.truncate {
-            handle.mark_written();
-            if stat.len > 0 {
-                handle.set_len(0)?;
-            }
-        }
-        Ok(Opened::Plain(handle))
-    }
-
-    /// What handles of the process on a plain file share, which the process enters in the node's
-    /// table; and who else is there, unless this process is.
-    fn share_plain(&self, stat: &Stat) -> (Arc<PlainFile>, Known) {
-        self.share_plain_as((stat.dev, stat.ino), None)
-    }
-
-    /// [`Plfs::share_plain`] for who may have entered the process there already.
-    fn share_plain_as(&self, key: (u64, u64), entry: Option<Entry>) -> (Arc<PlainFile>, Known) {
-        let mut open = lock(&self.plain);
-        let writing =
-            self.process.writers().zip(entry).map(|(writers, entry)| writers.writing(entry));
-        if let Some(shared) = open.get(&key).and_then(Weak::upgrade) {
-            return (shared, Known::Closed);
-        }
-        let (entered, known) = match (self.process.writers(), writing) {
-            (_, Some(writing)) => (Entered::As(writing), Known::Closed),
-            (Some(writers), None) => {
-                let (writing, known) = writers.enter(key);
-                (writing.map_or(Entered::NoRoom, Entered::As), known)
-            }
-            (None, None) => (Entered::Alone, Known::Nothing),
-        };
-        let shared = Arc::new(PlainFile::new(key, entered));
-        open.insert(key, &shared);
-        (shared, known)
-    }
-
-    /// Decides that a plain file stays plain for ever, unless something else is decided of it. For
-    /// who lets programs write it in a way that PLFS does not see; `why` is for people. A file that
-    /// has a container already is told by its link count (see [`may_be_logical`]).
-    ///
-    /// False if the file has a container, or is about to get one.
-    pub fn pin(&self, file: &dyn StoreFile, why: &str) -> bool {
-        // Who may not may not promote it either.
-        !matches!(base::pin(file, why), Ok(Decision::Container { .. }))
-    }
-
-    fn promote(
-        &self,
-        file: &dyn StoreFile,
-        stat: &Stat,
-        path: &Path,
-    ) -> Result<Option<Arc<LogicalFile>>> {
-        let Process { store, config, layouts, .. } = self.process.as_ref();
-        let root = self.root_for(path);
-        // Its owner alone may, for whom a mount acts.
-        let of_owner = store.for_owner(stat.uid, stat.gid);
-        let store = of_owner.as_ref().unwrap_or(store);
-        let Some((mut container, summary)) =
-            base::promote(store, config, layouts, file, path, &root)?
-        else {
-            return Ok(None);
-        };
-        self.made_one();
-        container.index_bytes = config.index_bytes;
-        let container = Arc::new(container.opened(stat.uid, stat.gid));
-        Ok(Some(self.process.share(container, summary, path)))
-    }
-
     /// What a new file at `path` is for, as its directory or the settings say.
     pub fn workload_of(&self, path: &Path) -> Result<Workload> {
         if spread_names::is_own(path) {
@@ -470,11 +341,6 @@ impl Plfs {
         Ok(said.workload.as_ref().map_or_else(|| config.workload_of(path), |said| said.value))
     }
 
-    /// Whether a new file at `path` is a plain one. So are those where no container can be.
-    pub fn is_born_plain(&self, path: &Path, options: OpenOptions) -> Result<bool> {
-        Ok(options.writers == Writers::Unknown && self.workload_of(path)? == Workload::Auto)
-    }
-
     fn create_any(&self, path: &Path, options: OpenOptions) -> Result<Opened> {
         if !self.is_born_plain(path, options)? {
             return self.create(path, options).map(Opened::Logical);
@@ -485,64 +351,6 @@ impl Plfs {
         let file = self.process.store.open(path, how).at("create", path)?;
         let stat = file.stat().at("stat", path)?;
         Ok(Opened::Plain(self.created_plain(file, &stat, path, options)))
-    }
-
-    /// A handle on a plain file that was created a moment ago, and is open as `file`.
-    pub fn created_plain(
-        &self,
-        file: Arc<dyn StoreFile>,
-        stat: &Stat,
-        path: &Path,
-        options: OpenOptions,
-    ) -> File {
-        let (shared, _) = self.share_plain(stat);
-        let (process, path) = (self.process.clone(), Arc::from(path));
-        let identity = (stat.dev, stat.ino);
-        File::in_place(process, identity, Some(shared), file, path, options.access)
-    }
-
-    /// Enters the process in the node's table as a writer of a plain file that it has made, and is
-    /// to write without a handle: it then does itself what a handle does, up to
-    /// [`Plfs::written_in_place`] or [`Plfs::leave_in_place`]. `None`: it needs one from the
-    /// beginning, as the first file of the process does. Takes no lock, and no memory.
-    pub fn enter_in_place(&self, identity: (u64, u64)) -> Option<Entry> {
-        let needs_handle = self.uses_bases() || self.process.config.sync_on_close;
-        self.process.known_writers().filter(|_| !needs_handle)?.enter_once(identity)
-    }
-
-    /// What is not 0 once the next call of who has entered must look; as long as the process lives.
-    pub fn flag_in_place(&self, entry: Entry) -> *const u64 {
-        // INVARIANT: there is a table if there is an entry.
-        self.process
-            .known_writers()
-            .map_or(std::ptr::null(), |it| it.flag_of(entry).as_ptr().cast())
-    }
-
-    /// Who has entered has looked, and closes the file.
-    pub fn leave_in_place(&self, entry: Entry) {
-        self.process.known_writers().inspect(|writers| writers.leave(entry));
-    }
-
-    /// A handle for who has entered, on what he has written; `file` stays open as long.
-    pub fn written_in_place(
-        &self,
-        file: Arc<dyn StoreFile>,
-        identity: (u64, u64),
-        path: &Path,
-        access: Access,
-        written: &Written,
-    ) -> File {
-        let (shared, _) = self.share_plain_as(identity, written.entry);
-        shared.take_over(written);
-        let (process, path) = (self.process.clone(), Arc::from(path));
-        let file = File::in_place(process, identity, Some(shared), file, path, access);
-        if written.is_written {
-            file.mark_written();
-        }
-        if written.must_look || self.uses_bases() {
-            file.look_first();
-        }
-        file
     }
 
     /// Makes a new logical file. EEXIST if there is anything at `path`.
@@ -692,212 +500,6 @@ impl Plfs {
             logical.hold()?;
         }
         Ok(Some(File::new(logical, path, access)))
-    }
-
-    /// Container and summary of a superblock file with stat `stat`; `file` is opened only if they
-    /// are not remembered. `None`: some other file.
-    fn container_of(
-        &self,
-        path: &Path,
-        stat: &Stat,
-        file: impl FnOnce() -> Result<Arc<dyn StoreFile>>,
-    ) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
-        if let Some(known) = self.remembered_at(path, stat) {
-            return Ok(Some(known));
-        }
-        self.find_behind(file()?.as_ref(), stat, path)
-    }
-
-    /// Container and summary of a file with stat `stat`, by its bytes or its attribute. `None`:
-    /// some other file.
-    fn find_behind(
-        &self,
-        file: &dyn StoreFile,
-        stat: &Stat,
-        path: &Path,
-    ) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
-        if let Some((superblock, summary)) = container::read_name(file, stat, path)? {
-            let found = self.find_container(path, stat, superblock, &summary)?;
-            return Ok(Some((found, summary)));
-        }
-        // With one link it may have lost its name: then that is `base`.
-        if stat.kind != Kind::File {
-            return Ok(None);
-        }
-        let Process { store, config, .. } = self.process.as_ref();
-        let found = base::find(store, file, stat, path, &config.mounts)?;
-        Ok(found.map(|(mut container, summary)| {
-            container.index_bytes = config.index_bytes;
-            (Arc::new(container), summary)
-        }))
-    }
-
-    /// The container of a superblock file that was read, which is remembered from now on.
-    fn find_container(
-        &self,
-        path: &Path,
-        stat: &Stat,
-        superblock: Superblock,
-        summary: &Option<Summary>,
-    ) -> Result<Arc<Container>> {
-        let mut container = Container::locate(
-            self.process.store.clone(),
-            superblock,
-            path,
-            stat,
-            &self.process.config.mounts,
-        )?;
-        container.index_bytes = self.process.config.index_bytes;
-        let container = Arc::new(container);
-        if stat.ctime.is_long_past() {
-            // Without a descriptor, which is for files that are open.
-            let known = KnownName {
-                ctime: stat.ctime,
-                container: Arc::new(container.through(self.process.store.clone()).remembered()),
-                summary: summary.clone(),
-            };
-            let mut all = lock(&self.known);
-            all.put((stat.dev, stat.ino), known);
-            if all.len() > KNOWN_MAX {
-                all.pop_lru();
-            }
-        }
-        Ok(container)
-    }
-
-    /// Stat; logical files have their logical size. Reads no index log if the file is closed
-    /// everywhere.
-    pub fn stat(&self, path: &Path, links: Links) -> Result<FileStat> {
-        if let Some(stat) = self.stat_flat(path, links)? {
-            return Ok(stat);
-        }
-        if let Some((pack, name)) = self.in_pack(path)? {
-            return packed_stat(&pack, name);
-        }
-        match self.process.store.stat(path, links) {
-            Ok(stat) => self.resolve(path, stat),
-            Err(errno) => match self.behind_links(errno, path, links)? {
-                Some((_, stat)) => Ok(FileStat { stat, totals: None }),
-                None => Err(errno).at("stat", path),
-            },
-        }
-    }
-
-    /// Turns a store's stat of `path` into the logical file's, if it is one. Costs nothing for
-    /// files of other lengths than a superblock's.
-    pub fn resolve(&self, path: &Path, stat: Stat) -> Result<FileStat> {
-        self.resolve_via(path, path, stat)
-    }
-
-    /// [`Plfs::resolve`] for who would have to find out the path, and need not: `None` if the file
-    /// is open or was not seen before.
-    pub fn resolve_known(&self, stat: &Stat) -> Option<Result<FileStat>> {
-        let key = (stat.dev, stat.ino);
-        if lock(&self.process.open).get(&key).is_some_and(|open| open.strong_count() > 0) {
-            return None;
-        }
-        let (container, summary) = self.remembered(stat)?;
-        let totals = Totalizer::new(summary).look(&container);
-        Some(totals.map(|totals| FileStat {
-            stat: logical_stat(*stat, totals.size, totals.stored_bytes),
-            totals: Some(totals),
-        }))
-    }
-
-    /// What is remembered of the file at `path`, if its root is still above it: a rename of a
-    /// directory changes no time of the files below, and another container, even a copy, may lie
-    /// where this one was.
-    fn remembered_at(&self, path: &Path, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
-        self.remembered(stat).filter(|(known, _)| known.is_below_root(path))
-    }
-
-    fn remembered(&self, stat: &Stat) -> Option<(Arc<Container>, Option<Summary>)> {
-        let mut known = lock(&self.known);
-        let known = known.get(&(stat.dev, stat.ino)).filter(|known| known.ctime == stat.ctime)?;
-        Some((known.container.clone(), known.summary.clone()))
-    }
-
-    /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`:
-    /// `/proc/self/fd/N` and what that links to.
-    pub fn resolve_via(&self, path: &Path, at: &Path, stat: Stat) -> Result<FileStat> {
-        let plain = FileStat { stat, totals: None };
-        if !may_be_logical(&stat) {
-            return Ok(plain);
-        }
-        let key = (stat.dev, stat.ino);
-        let open = lock(&self.process.open).get(&key).and_then(Weak::upgrade);
-        if let Some(logical) = open {
-            let (size, totals) = logical.size()?;
-            return Ok(FileStat {
-                stat: logical_stat(
-                    self.process.store.stat(path, Links::Follow).unwrap_or(stat),
-                    size,
-                    totals.stored_bytes,
-                ),
-                totals: Some(totals),
-            });
-        }
-        let (container, summary) = match self.container_of(at, &stat, || {
-            self.process.store.open(path, Open::READ.briefly()).at("open", path)
-        }) {
-            Ok(Some(known)) => known,
-            Ok(None) => return Ok(plain),
-            // Who may not read the file cannot learn its size; it is still a file.
-            Err(Error::Io { errno: Errno::ACCESS | Errno::PERM, .. }) => return Ok(plain),
-            Err(error) => return Err(error),
-        };
-        let totals = Totalizer::new(summary).look(&container)?;
-        Ok(FileStat {
-            stat: logical_stat(stat, totals.size, totals.stored_bytes),
-            totals: Some(totals),
-        })
-    }
-
-    /// The container that `path` names; `None` for other files and for nothing.
-    pub fn container(&self, path: &Path) -> Result<Option<(Container, Superblock)>> {
-        self.container_behind(path, Links::Stay)
-    }
-
-    /// Whether `path` leads to a PLFS file, going by the superblock alone. Costs an open, a stat
-    /// and, if it has the length of one, a read. The error of a damaged one says that it is one.
-    pub fn is_logical(&self, path: &Path) -> Result<bool> {
-        let file = self.process.store.open(path, Open::READ.briefly()).at("open", path)?;
-        let stat = file.stat().at("stat", path)?;
-        Ok(self.find_behind(file.as_ref(), &stat, path)?.is_some())
-    }
-
-    /// The container that `path` names, or with [`Links::Follow`] what its symbolic links lead to.
-    pub fn container_behind(
-        &self,
-        path: &Path,
-        links: Links,
-    ) -> Result<Option<(Container, Superblock)>> {
-        let path = &*match self.placed(path, links) {
-            Err(error) if error.errno() == Errno::NOENT => return Ok(None),
-            other => other?,
-        };
-        let stat = match self.process.store.stat(path, links) {
-            Ok(stat) if may_be_logical(&stat) => stat,
-            _ => return Ok(None),
-        };
-        let file = self.process.store.open(path, Open::READ.briefly()).at("open", path)?;
-        let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, path)? else {
-            let found = self.find_behind(file.as_ref(), &stat, path)?;
-            let view = |container: Arc<Container>| {
-                let superblock = container.superblock.as_ref().clone();
-                (container.through(container.store.clone()), superblock)
-            };
-            return Ok(found.map(|(container, _)| view(container)));
-        };
-        let mut container = Container::locate(
-            self.process.store.clone(),
-            superblock.clone(),
-            path,
-            &stat,
-            &self.process.config.mounts,
-        )?;
-        container.index_bytes = self.process.config.index_bytes;
-        Ok(Some((container, superblock)))
     }
 
     /// Makes the flat index of a logical file.

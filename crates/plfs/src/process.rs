@@ -40,7 +40,7 @@ pub(crate) struct Process {
     pub(crate) in_place: Arc<InPlace>,
     pub(crate) layouts: Layouts,
     pub(crate) packs: Packs,
-    pub(crate) spread: spread::Known,
+    pub(crate) spread: spread::NameCache,
 }
 
 impl Process {
@@ -56,7 +56,7 @@ impl Process {
             in_place: Arc::default(),
             layouts: Layouts::default(),
             packs: Packs::default(),
-            spread: spread::Known::default(),
+            spread: spread::NameCache::default(),
         }
     }
 

@@ -10,10 +10,10 @@
 //! nobody who comes late can make something reachable again that others have given up.
 
 mod across;
+mod cache;
 mod change;
 mod check;
 mod find;
-mod known;
 mod list;
 mod map;
 mod tree;
@@ -34,9 +34,9 @@ use crate::store::machine::fill_random;
 use crate::store::{Errno, Kind, Stat, Store};
 use crate::sync::Arc;
 
+pub(crate) use cache::NameCache;
 pub use check::FlatReport;
 pub(crate) use check::Walked;
-pub(crate) use known::Known;
 
 /// How long a directory is believed to be where it was, and to be flat or not: as a layout.
 const BELIEVED_NS: u64 = 500_000_000;
@@ -284,7 +284,7 @@ fn is_full(errno: Errno) -> bool {
 /// The names of spread directories, for one call.
 pub(crate) struct Names<'a> {
     pub(crate) store: &'a dyn Store,
-    pub(crate) known: &'a Known,
+    pub(crate) cache: &'a NameCache,
     pub(crate) mounts: &'a [PathBuf],
     /// Directories that need not be looked for by their paths.
     pub(crate) open: &'a [FlatDir],

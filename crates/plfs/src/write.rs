@@ -179,7 +179,7 @@ pub struct Written {
     /// Bytes taken; fewer than given only if the store had no room for the rest.
     pub bytes: usize,
     /// So many records wait that the caller should commit.
-    pub crowded: bool,
+    pub should_commit: bool,
 }
 
 impl Writer {
@@ -373,9 +373,9 @@ impl Writer {
     fn wrote(&self, state: &State, bytes: u64, end: u64) -> Written {
         self.ahead.reach(end);
         self.dirty.store(true, Ordering::Release);
-        let crowded = state.folder.len() + state.frozen.len() >= PENDING_RECORDS
+        let should_commit = state.folder.len() + state.frozen.len() >= PENDING_RECORDS
             || state.data.sums_bytes() >= PENDING_SUMS_BYTES;
-        Written { bytes: bytes as usize, crowded }
+        Written { bytes: bytes as usize, should_commit }
     }
 
     /// Whether a process of the node has cut the file since this one wrote last.

@@ -78,6 +78,72 @@ fn many_nodes(memory: MemStore, more: u64) {
     assert_eq!(plfs.stat(Path::new("/m/f"), Links::Follow).unwrap().stat.len, NODES as u64 * 100);
 }
 
+/// Processes of one node share a page and a log set: who joins it makes fewer calls than who founds
+/// one. The last process of the last node makes as many as the second of the first node, to join
+/// and to leave.
+#[test]
+fn the_last_process_of_the_last_node_costs_what_the_second_one_did() {
+    for (is_shared, more, ask) in [(false, 1, 0), (true, 8, 4)] {
+        let memory = MemStore::new();
+        memory.mkdir(Path::new("/m"), 0o755).unwrap();
+        many_processes(if is_shared { memory.shared() } else { memory }, more, ask);
+    }
+}
+
+/// `more`: calls that a late one may make besides; `ask`: what a look at an index log costs before
+/// there is a clock.
+fn many_processes(memory: MemStore, more: u64, ask: u64) {
+    const NODES: u64 = 100;
+    const PROCESSES: u64 = 8;
+    let pages = std::path::PathBuf::from(format!("/dev/shm/plfs-scale-{}", std::process::id()));
+    let counted = FaultStore::new(Arc::new(memory));
+    let config =
+        |node| Config { shared_memory: Some(pages.join(format!("{node}"))), ..Config::shared() };
+    // Calls of the `i`th process of each node.
+    let (mut open_files, mut joins) = (Vec::new(), vec![Vec::new(); PROCESSES as usize]);
+    for node in 0..NODES {
+        std::fs::create_dir_all(pages.join(format!("{node}"))).unwrap();
+        for i in 0..PROCESSES {
+            let before = counted.calls();
+            let plfs = Plfs::new(Arc::new(counted.clone()), config(node));
+            let file = open(&plfs);
+            file.write_at(&[1; 100], (node * PROCESSES + i) * 100).unwrap();
+            file.sync().unwrap();
+            joins[i as usize].push(counted.calls() - before);
+            open_files.push((plfs, file));
+        }
+    }
+    let last = NODES as usize - 1;
+    // The first one of all makes the file.
+    let (founder, member) = (joins[0][1], joins[1][0]);
+    assert!(member < founder, "{member} calls to join, {founder} to found: {joins:?}");
+    assert!(joins[0][last] <= founder + more, "{joins:?}");
+    for calls in &joins[1..] {
+        assert!(calls[last] <= member + more, "{member}: {joins:?}");
+    }
+    // One makes the file, one its clock; before it has a clock, who comes asks some 64 index logs
+    // at most.
+    assert!(joins.iter().flatten().all(|calls| *calls <= founder + 14 + ask * 64), "{joins:?}");
+    let plfs = Plfs::new(Arc::new(counted.clone()), config(0));
+    let mut leaves = Vec::new();
+    let (_, reader) = open_files.pop().unwrap();
+    for (_, file) in open_files {
+        let before = counted.calls();
+        file.close().unwrap();
+        leaves.push(counted.calls() - before);
+    }
+    // The last of a node gives up the set for all.
+    let ends = |i: u64| leaves.iter().skip(i as usize).step_by(PROCESSES as usize).copied();
+    for i in 0..PROCESSES {
+        let (first, most) = (ends(i).next().unwrap(), ends(i).max().unwrap());
+        assert!(most <= first + more, "{first} calls to leave became {most}: {leaves:?}");
+    }
+    reader.close().unwrap();
+    let size = plfs.stat(Path::new("/m/f"), Links::Follow).unwrap().stat.len;
+    assert_eq!(size, NODES * PROCESSES * 100);
+    std::fs::remove_dir_all(&pages).unwrap();
+}
+
 /// What `n` nodes have left behind, whose last one is still there; and one that counts.
 fn left_by(n: u64) -> (MemStore, (Plfs, File), FaultStore, Plfs) {
     let memory = MemStore::new();

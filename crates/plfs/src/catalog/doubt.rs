@@ -517,12 +517,12 @@ impl<'a> Data<'a> {
         let new = ranges.gaps(from, to).iter().map(|(from, to)| to - from).sum::<u64>();
         let again = to - from - new;
         if again > 0 && self.again + again > self.once {
-            // Only bytes that lie have so many sums.
+            // Only a corrupt log has so many sums.
             return Ok(Some(Seen::Unknown));
         }
         (self.once, self.again) = (self.once + new, self.again + again);
         ranges.add(from, to);
-        // A unit may say 4 GiB, if bytes lie: what is not there takes no memory.
+        // A corrupt log may claim a unit of 4 GiB: memory is taken only for bytes that are there.
         let (mut sum_of, mut offset) = (0, from);
         let seen = loop {
             if offset == to {

@@ -21,7 +21,7 @@ use logs::{Due, Part, read_side_by_side};
 
 use super::Totals;
 use super::doubt::{Block, Case, Doubts, Taken, Verdict};
-use crate::container::Container;
+use crate::container::{Container, log_sets};
 use crate::error::Result;
 use crate::store::Time;
 
@@ -70,8 +70,10 @@ pub struct Index {
     taken: Vec<Taken>,
     /// What it is loaded for.
     purpose: Purpose,
-    /// What the logs say of the data.
-    data: DataFacts,
+    /// Whether its records have data that may not be durable.
+    undurable: Undurable,
+    /// Some of the data was made durable. That says nothing about the rest.
+    has_durable: bool,
     /// Bytes of the base that it has, if the container has a base.
     base_len: u64,
 }
@@ -87,19 +89,21 @@ enum Fault {
     BaseChanged,
 }
 
-/// What blocks of logs say of the data that they point to.
-#[derive(Clone, Copy, Debug, Default)]
-struct DataFacts {
-    /// Some of it may not be durable; only looked for if the index is to last.
-    has_doubts: bool,
-    /// Some of that lies over something older.
-    is_layered: bool,
-    /// Some is durable.
-    has_durable: bool,
+/// Data that may not be durable; only looked for if the index is to last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Undurable {
+    /// There is none.
+    #[default]
+    None,
+    /// There is some, and all of it lies over nothing.
+    OverNothing,
+    /// Some of it lies over something older.
+    OverOlder,
 }
 
 /// What the data of a part of an index is like. A byte that somebody made durable may lie below one
-/// that a power cut took, and if they are in two parts, nobody who has one of them can tell.
+/// that a power cut took, and if they are in two parts, nobody who has one of them can tell. Two
+/// flags, because a part may have both kinds of data, or neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// Some of it may be gone.
@@ -131,7 +135,11 @@ impl Index {
     /// cut, what was synced. A record whose data is not durable lies over something older; or, if
     /// not all writers are done (not `settled`), something older may come yet.
     pub(crate) fn is_doubtful(&self, settled: bool) -> bool {
-        self.data.is_layered || !settled && self.data.has_doubts
+        match self.undurable {
+            Undurable::None => false,
+            Undurable::OverNothing => !settled,
+            Undurable::OverOlder => true,
+        }
     }
 
     /// What was left out: data of it is not there.
@@ -173,13 +181,13 @@ impl Index {
     pub(crate) fn standing(&self) -> Standing {
         Standing {
             is_doubtful: self.unproven.records() > 0,
-            is_durable: self.data.has_durable || self.flat.is_some(),
+            is_durable: self.has_durable || self.flat.is_some(),
         }
     }
 
     /// The same for a part of a flat index: what is not durable yet is doubtful, too.
     pub(crate) fn standing_to_last(&self) -> Standing {
-        Standing { is_doubtful: self.data.has_doubts, ..self.standing() }
+        Standing { is_doubtful: self.undurable > Undurable::None, ..self.standing() }
     }
 
     /// Reads what the logs among `names` have beyond what was read. False if one of them was
@@ -189,15 +197,12 @@ impl Index {
     pub(crate) fn read_logs(&mut self, container: &Container, names: &[Name]) -> Result<bool> {
         let has_failed = |set: u32| names.contains(&Name::Unsynced(set));
         let is_any = names.iter().any(|name| matches!(name, Name::Unsynced(_)));
-        let sets: Vec<Due> = names
-            .iter()
-            .filter_map(|name| match *name {
-                Name::LogSet(set) => Some(Due {
-                    set,
-                    from: self.scanned.get(&set).map_or(0, |log| log.end),
-                    has_failed: is_any && has_failed(set),
-                }),
-                _ => None,
+        let sets: Vec<Due> = log_sets(names)
+            .into_iter()
+            .map(|set| Due {
+                set,
+                from: self.scanned.get(&set).map_or(0, |log| log.end),
+                has_failed: is_any && has_failed(set),
             })
             .collect();
         let doubts = Doubts::of(container, self.purpose);
@@ -228,7 +233,7 @@ impl Index {
             for block in &part.own {
                 self.own.remove(block);
             }
-            self.data.has_durable |= part.has_durable;
+            self.has_durable |= part.has_durable;
             bulks.push(part.bulk);
         }
         self.take_bulks(container, bulks).map(|()| true)
@@ -299,11 +304,15 @@ impl Index {
                         }
                     }
                 }
-                self.data.has_doubts |= !block.runs.is_empty();
+                if !block.runs.is_empty() {
+                    self.undurable = self.undurable.max(Undurable::OverNothing);
+                }
                 number += 1;
             }
         }
-        self.data.is_layered |= verdict.is_layered;
+        if verdict.is_layered {
+            self.undurable = Undurable::OverOlder;
+        }
         self.taken.extend(verdict.taken);
     }
 
@@ -435,7 +444,7 @@ impl Index {
         self.extents.next_hole(from).unwrap_or(from)
     }
 
-    /// What segment number `number` of a [`Found`] means; `None` only if a flat index lies.
+    /// What segment number `number` of a [`Found`] means; `None` only if a flat index is corrupt.
     pub fn segment(&self, number: u32) -> Option<SegmentRef> {
         self.segments.get(number as usize).copied()
     }
@@ -516,7 +525,7 @@ impl Index {
         let is_there = |(at, end): &(&SegmentRef, &u64)| **end > 0 || **at == SegmentRef::BASE;
         Totals {
             size: self.eof(),
-            // Bytes that lie may say anything: a sum of them must not overflow.
+            // Corrupt logs may have any lengths: their sum must not overflow.
             stored_bytes: self.ends.iter().fold(0, |sum, end| sum.saturating_add(*end)),
             max_stamp: self.max_stamp,
             cut: 0,

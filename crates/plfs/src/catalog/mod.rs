@@ -15,4 +15,5 @@ pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use index::{Index, Standing};
 pub(crate) use index::{Nests, Purpose, read_flat};
 pub use takeover::complete;
+pub(crate) use totals::Recount;
 pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, sync_names, write_summary};

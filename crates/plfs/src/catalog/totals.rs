@@ -2,11 +2,11 @@
 //! by replaying the index logs, which builds no index.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use plfs_format::flat_index;
-use plfs_format::index_log::{Record, decode_block};
+use plfs_format::index_log::{Block, Header, Record, decode_block};
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::FILE_BYTES;
@@ -138,8 +138,7 @@ impl Totalizer {
             *self = Totalizer::default();
         }
         let (mut totals, mut missing) = (Totals::default(), Vec::new());
-        for name in names {
-            let Name::LogSet(set) = *name else { continue };
+        for set in sets {
             let from = self.scanned.get(&set).copied().unwrap_or(0);
             let scan = log::scan(container, set, from, |offset, header, at| {
                 match decode_block(header, offset, at) {
@@ -175,7 +174,7 @@ impl Totalizer {
             self.segments.insert(SegmentRef::BASE, len);
         }
         totals.data_logs = self.segments.len() as u32;
-        // Bytes that lie may say anything: a sum of them must not overflow.
+        // Corrupt logs may have any lengths: their sum must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
         totals.cut = self.size.cut.map_or(0, |((stamp, _), _)| stamp);
         (totals.size, totals.max_stamp, totals.records) =
@@ -324,20 +323,71 @@ fn are_logs_lost(
     let is_less =
         |before: &&Summary| before.log_sets != totals.log_sets || before.records > totals.records;
     let Some(before) = before.filter(is_less) else { return Ok(false) };
-    let (mut records, mut emptied) = (0, 0);
+    let mut recount = Recount::of(Some(before));
     for set in sets {
-        log::scan(container, set, 0, |_, header, _| {
-            if header.stamp <= before.max_stamp {
-                records += u64::from(header.records);
-            }
-            if header.truncates && header.eof == 0 {
-                emptied = emptied.max(header.stamp);
+        log::scan(container, set, 0, |offset, header, bytes| {
+            recount.push(&header);
+            if header.truncates
+                && let Ok(block) = decode_block(header, offset, bytes)
+            {
+                recount.push_truncates(&block);
             }
             Ok(())
         })?;
     }
-    // A truncate to nothing that came later makes old records dead, and they go.
-    Ok(before.records > records && emptied <= before.max_stamp)
+    Ok(recount.is_short_of(before))
+}
+
+/// Counts what the index logs have of the records that a summary counts. If there are fewer, index
+/// logs are lost: this is the rule for all who want to know.
+#[derive(Debug, Default)]
+pub(crate) struct Recount {
+    /// The summary does not count blocks with larger stamps.
+    last: u64,
+    records: u64,
+    emptied: u64,
+}
+
+impl Recount {
+    /// Counts all records if there is no summary.
+    pub(crate) fn of(summary: Option<&Summary>) -> Recount {
+        Recount {
+            last: summary.map_or(u64::MAX, |summary| summary.max_stamp),
+            ..Recount::default()
+        }
+    }
+
+    /// Counts the records of a block.
+    pub(crate) fn push(&mut self, header: &Header) {
+        if header.stamp <= self.last {
+            self.records += u64::from(header.records);
+        }
+    }
+
+    /// Looks for truncates to nothing in a block.
+    pub(crate) fn push_truncates(&mut self, block: &Block) {
+        for (_, record) in &block.records {
+            if let Record::Truncate { size: 0, stamp } = record {
+                self.emptied = self.emptied.max(*stamp);
+            }
+        }
+    }
+
+    /// How many records were counted.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The stamp of the last truncate to nothing; 0 if there is none.
+    pub(crate) fn emptied(&self) -> u64 {
+        self.emptied
+    }
+
+    /// Whether records of the summary are lost. A truncate to nothing that came later makes them
+    /// dead, and then they may go.
+    pub(crate) fn is_short_of(&self, summary: &Summary) -> bool {
+        summary.records > self.records && self.emptied <= summary.max_stamp
+    }
 }
 
 /// How often a last closer tries to write a summary that counts. Each failure takes another client
@@ -366,19 +416,15 @@ fn has_token(container: &Container, token: Time) -> Result<bool> {
 pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
     let mut is_whole = true;
     let sets = match only {
-        Some(set) => vec![set],
-        None => container
-            .list()?
-            .iter()
-            .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
-            .collect(),
+        Some(set) => BTreeSet::from([set]),
+        None => log_sets(container.list()?),
     };
     for set in sets {
-        let told = |said: store::Result<()>| {
-            if said.is_err() {
+        let note_failure = |result: store::Result<()>| {
+            if result.is_err() {
                 log::note_failed_sync(container, set);
             }
-            said
+            result
         };
         let named = Cell::new(None);
         for (backend, is_used) in backends_of(container, set) {
@@ -415,7 +461,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
             for entry in entries {
                 let path = dir.join(&entry.name);
                 match container.store.open(&path, Open::READ) {
-                    Ok(file) => told(file.sync_data()).at("sync", &path)?,
+                    Ok(file) => note_failure(file.sync_data()).at("sync", &path)?,
                     // Gone, or another user's, who syncs it.
                     Err(errno @ (Errno::NOENT | Errno::ACCESS | Errno::PERM)) => {
                         is_whole &= errno == Errno::NOENT;
@@ -425,7 +471,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
             }
             match container.store.sync_dir(&dir) {
                 Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
-                other => told(other).at("sync", &dir)?,
+                other => note_failure(other).at("sync", &dir)?,
             }
         }
         log::must_be_synced(container, set)?;

@@ -127,7 +127,7 @@ pub(super) fn plan<'a>(
         None => config.backends_of(path),
     };
     let listed = match &layout.backends {
-        Some(said) => Some(of_table(store.as_ref(), config, root, &said.value)?),
+        Some(setting) => Some(of_table(store.as_ref(), config, root, &setting.value)?),
         None => None,
     };
     for dir in std::iter::once(root).chain(backends.iter().map(PathBuf::as_path)) {
@@ -158,7 +158,7 @@ impl Plan<'_> {
             uid: 0,
             gid: 0,
             has_base: false,
-            streams: streams.map_or(config.streams_of(path), |said| said.value),
+            streams: streams.map_or(config.streams_of(path), |setting| setting.value),
             segment_bytes: config.segment_bytes,
             backends: match self.listed {
                 Some(ids) => ids,

@@ -27,12 +27,12 @@ const BELIEVED_NS: u64 = 500_000_000;
 /// Directories that are remembered. 4,096: some 1 MB.
 const KNOWN_MAX: usize = 4096;
 
-/// Something that a directory says.
+/// A setting of new files, and the directory whose layout has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said<T> {
-    /// What.
+pub struct Setting<T> {
+    /// Its value.
     pub value: T,
-    /// Which directory: the one asked for, or one above.
+    /// The directory: the one asked for, or one above.
     pub by: PathBuf,
 }
 
@@ -42,26 +42,26 @@ pub struct DirectoryLayout {
     /// The root of the files, whose table has the backends.
     pub root: PathBuf,
     /// What they are used for.
-    pub workload: Option<Said<Workload>>,
+    pub workload: Option<Setting<Workload>>,
     /// Data logs of a node for each.
-    pub streams: Option<Said<u16>>,
+    pub streams: Option<Setting<u16>>,
     /// Where data goes.
-    pub backends: Option<Said<Backends>>,
+    pub backends: Option<Setting<Backends>>,
 }
 
 impl DirectoryLayout {
     /// An error if files are to be made for a workload that this version does not have.
     pub(super) fn must_be_built(&self) -> Result<()> {
         match &self.workload {
-            Some(said) if said.value == Workload::Flat => Err(Error::refused(
+            Some(setting) if setting.value == Workload::Flat => Err(Error::refused(
                 Errno::OPNOTSUPP,
                 "create a file in",
-                &said.by,
+                &setting.by,
                 "its names are spread over backends (`plfs layout`), and this way to make a file \
                  does not know where they lie",
             )),
-            Some(said) if !is_built(said.value) => {
-                Err(Error::of_bytes(&said.by.join(name::LAYOUT), not_built(said.value)))
+            Some(setting) if !is_built(setting.value) => {
+                Err(Error::of_bytes(&setting.by.join(name::LAYOUT), not_built(setting.value)))
             }
             _ => Ok(()),
         }
@@ -70,7 +70,7 @@ impl DirectoryLayout {
     /// An error where a new file has to go to the directory's pack.
     pub(super) fn must_have_containers(&self, path: &Path) -> Result<()> {
         match &self.workload {
-            Some(said) if said.value == Workload::Small => Err(Error::refused(
+            Some(setting) if setting.value == Workload::Small => Err(Error::refused(
                 Errno::OPNOTSUPP,
                 "create",
                 path,
@@ -82,9 +82,9 @@ impl DirectoryLayout {
     }
 
     fn add(&mut self, layout: Layout, by: &Path) {
-        fn keep<T>(place: &mut Option<Said<T>>, value: Option<T>, by: &Path) {
+        fn keep<T>(place: &mut Option<Setting<T>>, value: Option<T>, by: &Path) {
             if place.is_none() {
-                *place = value.map(|value| Said { value, by: by.to_path_buf() });
+                *place = value.map(|value| Setting { value, by: by.to_path_buf() });
             }
         }
         keep(&mut self.workload, layout.workload, by);
@@ -176,12 +176,12 @@ pub fn check_layout(store: &dyn Store, dir: &Path, mounts: &[PathBuf]) -> Result
     let root = find_root(store, &dir.join(name::LAYOUT), mounts);
     let mut found = DirectoryLayout::default();
     found.add(layout, dir);
-    if found.workload.as_ref().is_none_or(|said| said.value != Workload::Flat) {
+    if found.workload.as_ref().is_none_or(|setting| setting.value != Workload::Flat) {
         found.must_be_built()?;
     }
-    if let Some(said) = &found.backends {
+    if let Some(setting) = &found.backends {
         let dev = store.stat(&root, Links::Follow).at("stat", &root)?.dev;
-        Table { store, root: &root, dev }.of_layout(&said.value)?;
+        Table { store, root: &root, dev }.of_layout(&setting.value)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Where a container's files are, and how a name leads to them.
 
-use std::collections::HashSet;
+use std::borrow::Borrow;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -567,11 +568,9 @@ impl Container {
 }
 
 /// The log sets among names of a container.
-pub(crate) fn log_sets(names: &[Name]) -> HashSet<u32> {
-    names
-        .iter()
-        .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
-        .collect()
+pub(crate) fn log_sets(names: impl IntoIterator<Item = impl Borrow<Name>>) -> BTreeSet<u32> {
+    let set_of = |name: &Name| if let Name::LogSet(set) = *name { Some(set) } else { None };
+    names.into_iter().filter_map(|name| set_of(name.borrow())).collect()
 }
 
 /// Reads the superblock and the summary if `file` is a name. `None`: some other file. `path` is for

@@ -176,11 +176,11 @@ fn laid_out(
     let path = dir.join(pack::NAME);
     let layout = Layouts::default().find(store.as_ref(), dir, root)?;
     must_be_coherent(store.as_ref(), config, root)?;
-    let streams = layout.streams.as_ref().map_or(config.streams_of(&path), |said| said.value);
+    let streams = layout.streams.as_ref().map_or(config.streams_of(&path), |setting| setting.value);
     let dev = store.stat(root, Links::Follow).at("stat", root)?.dev;
     let table = Table { store: store.as_ref(), root, dev };
     let ids = match &layout.backends {
-        Some(said) => table.of_layout(&said.value)?,
+        Some(setting) => table.of_layout(&setting.value)?,
         None => {
             let backends = config.backends_of(&path);
             if !backends.is_empty() {

@@ -20,8 +20,8 @@ use plfs_index::Base;
 use super::lost::{self, Lost};
 use super::marks::{OpenMark, read_mark};
 use super::unreachable::unreachable;
-use crate::catalog::{Doubts, Durable, Index, Purpose, Totalizer, Totals};
-use crate::container::{Container, read_clock};
+use crate::catalog::{Doubts, Durable, Index, Purpose, Recount, Totalizer, Totals};
+use crate::container::{Container, log_sets, read_clock};
 use crate::error::{At, Error, Result, in_words};
 use crate::log::{self, Piece};
 use crate::store::{self, Errno, Links, Open};
@@ -209,11 +209,8 @@ pub(super) struct Promised {
     pub(super) ends: Ends,
     /// The same of blocks whose data a power cut may have taken.
     doubted: Ends,
-    /// Records of blocks up to the stamp `counted`, which the summary has as its last.
-    records: u64,
-    counted: u64,
-    /// Stamp of the last truncate to nothing; 0 if there is none.
-    pub(super) emptied: u64,
+    /// What there is of the records that the summary counts.
+    pub(super) recount: Recount,
     /// Valid ends of blocks by set.
     block_ends: HashMap<u32, HashSet<u64>>,
     /// Log sets without an index log.
@@ -282,16 +279,11 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
             }
         }
     }
-    let counted = summary
-        .as_ref()
-        .ok()
-        .and_then(|bytes| Summary::decode(bytes, &container.superblock.uuid))
-        .map_or(u64::MAX, |summary| summary.max_stamp);
-    let mut promised = Promised { counted, ..Promised::default() };
-    for name in &names {
-        if let Name::LogSet(set) = *name {
-            check_index_log(container, set, is_open(set), &mut promised, &mut report);
-        }
+    let decoded =
+        summary.as_ref().ok().and_then(|bytes| Summary::decode(bytes, &container.superblock.uuid));
+    let mut promised = Promised { recount: Recount::of(decoded.as_ref()), ..Promised::default() };
+    for set in log_sets(&names) {
+        check_index_log(container, set, is_open(set), &mut promised, &mut report);
     }
     let is_unread = !check_data(container, &names, &promised, &mut report);
     match container.base_len() {
@@ -358,20 +350,18 @@ pub(super) fn check_index_log(
                     );
                 }
                 last_stamp = header.stamp;
-                if header.stamp <= promised.counted {
-                    promised.records += u64::from(header.records);
-                }
+                promised.recount.push(&header);
                 match decode_block(header, offset, bytes) {
                     Ok(block) => {
                         durable.push(&block);
-                        let emptied = &mut promised.emptied;
+                        promised.recount.push_truncates(&block);
                         match doubts.about(&block, has_failed) {
                             Some(boot) => {
                                 let mut ends = Ends::new();
-                                promise(&block, offset, &path, &mut ends, emptied);
+                                promise(&block, offset, &path, &mut ends);
                                 doubted.push((boot, offset, ends));
                             }
-                            None => promise(&block, offset, &path, &mut promised.ends, emptied),
+                            None => promise(&block, offset, &path, &mut promised.ends),
                         }
                     }
                     Err(bad) => {
@@ -461,21 +451,15 @@ fn tell_gap(
 }
 
 /// Notes what a block's runs promise about segments.
-fn promise(block: &Block, offset: u64, path: &Path, ends: &mut Ends, emptied: &mut u64) {
+fn promise(block: &Block, offset: u64, path: &Path, ends: &mut Ends) {
     for (_, record) in &block.records {
-        match record {
-            Record::Run(run) => {
-                let end = run.physical_end();
-                let known = ends
-                    .entry(block.segments[usize::from(run.segment)])
-                    .or_insert_with(|| (0, path.to_path_buf(), offset));
-                if known.0 < end {
-                    *known = (end, path.to_path_buf(), offset);
-                }
-            }
-            Record::Truncate { size: 0, stamp } => *emptied = (*emptied).max(*stamp),
-            Record::Truncate { .. } => {}
-            Record::Hole { .. } | Record::Writer { .. } | Record::Sums { .. } => {}
+        let Record::Run(run) = record else { continue };
+        let end = run.physical_end();
+        let known = ends
+            .entry(block.segments[usize::from(run.segment)])
+            .or_insert_with(|| (0, path.to_path_buf(), offset));
+        if known.0 < end {
+            *known = (end, path.to_path_buf(), offset);
         }
     }
 }
@@ -601,18 +585,14 @@ fn data_logs(
         vec![container.dir.clone()]
     });
     for dir in dirs {
-        let sets: Vec<u32> = match dir == container.dir {
-            true => names
-                .iter()
-                .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
-                .collect(),
+        let sets = match dir == container.dir {
+            true => log_sets(names),
             false => match container.store.list(&dir) {
-                Ok(entries) => entries
-                    .iter()
-                    .filter_map(|entry| entry.name.to_str().and_then(Name::parse))
-                    .filter_map(|name| if let Name::LogSet(set) = name { Some(set) } else { None })
-                    .collect(),
-                Err(Errno::NOENT) => Vec::new(),
+                Ok(entries) => {
+                    let names = entries.iter().filter_map(|entry| entry.name.to_str());
+                    log_sets(names.filter_map(Name::parse))
+                }
+                Err(Errno::NOENT) => BTreeSet::new(),
                 Err(errno) => {
                     report.find(
                         Severity::Unknown,
@@ -808,8 +788,7 @@ fn check_summary(
         );
         return true;
     };
-    // A truncate to nothing that came later makes old records dead, and they go.
-    let is_short = summary.records > promised.records && promised.emptied <= summary.max_stamp;
+    let is_short = promised.recount.is_short_of(&summary);
     if is_open {
         return !is_short;
     }
@@ -865,7 +844,8 @@ fn check_summary(
         let what = format!(
             "an earlier summary counted {} records, of which there are {} now: index logs have \
              disappeared",
-            summary.records, promised.records
+            summary.records,
+            promised.recount.records()
         );
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
     } else if !valid {

@@ -178,7 +178,7 @@ fn is_dead(container: &Container, set: u32) -> Result<bool> {
             check_index_log(container, set, false, &mut promised, &mut Report::default());
         }
     }
-    Ok(scanned.is_some() && is_whole && youngest < promised.emptied)
+    Ok(scanned.is_some() && is_whole && youngest < promised.recount.emptied())
 }
 
 /// Removes log sets on their way out that are dead for sure: what somebody could not remove who

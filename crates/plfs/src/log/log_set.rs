@@ -69,14 +69,15 @@ pub struct LogSet {
 /// and a descriptor is closed where they become few.
 const CARRIED_TO_MAX: usize = 64;
 
-/// How far the node's index log goes, for who builds a block that nobody of the node gets ahead of.
-pub struct Said<'a> {
+/// The end of the node's index log, for the caller that builds the next block while no other
+/// process of the node appends.
+pub struct LogEnd<'a> {
     /// Where the next block will lie.
-    pub end: u64,
+    pub offset: u64,
     tray: Option<Tray<'a>>,
 }
 
-impl Said<'_> {
+impl LogEnd<'_> {
     /// [`LogSet::recent`].
     pub fn recent(&self, from: u64) -> Option<(u64, Vec<u8>)> {
         self.tray.as_ref()?.index_from(from)
@@ -212,7 +213,7 @@ impl LogSet {
     pub fn append_pack<T>(
         &self,
         data: Durability,
-        build: impl FnOnce(&Said<'_>) -> Result<(Vec<SegmentRef>, Vec<pack::Record>, T)>,
+        build: impl FnOnce(&LogEnd<'_>) -> Result<(Vec<SegmentRef>, Vec<pack::Record>, T)>,
     ) -> Result<(T, Option<(u64, u64)>)> {
         let _short = self.short()?;
         let length = || -> Result<u64> {
@@ -222,7 +223,7 @@ impl LogSet {
             Some(tray) => tray.next_block(length)?,
             None => align_up(length()?),
         };
-        let (segments, records, given) = build(&Said { end: offset, tray: self.tray() })?;
+        let (segments, records, given) = build(&LogEnd { offset, tray: self.tray() })?;
         if records.is_empty() {
             return Ok((given, None));
         }
@@ -422,7 +423,7 @@ impl LogSet {
         let clock = &self.shared.words()[CLOCK];
         let mut last = clock.load(Ordering::SeqCst);
         loop {
-            // Only bytes that lie have the last stamp there is.
+            // Only a corrupt log has the largest stamp; no clock gets there.
             let next = wall.max(last.saturating_add(1));
             match clock.compare_exchange_weak(last, next, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return next,

@@ -11,7 +11,9 @@ mod log_set;
 
 pub use data_log::{DataLog, Moved, Placed};
 pub use index_log::{Piece, Scan, scan, scan_pieces, scan_pieces_at, scan_whole, unexplained};
-pub use log_set::{CommitHorizon, Era, HeldData, LogSet, NodeLog, Said, Wanted, horizon, node_log};
+pub use log_set::{
+    CommitHorizon, Era, HeldData, LogEnd, LogSet, NodeLog, Wanted, horizon, node_log,
+};
 pub(crate) use log_set::{
     claim, claim_in, lives, must_be_synced, names_tenancy, note_failed_sync, page_path_of,
     read_mark, reclaim,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use plfs_format::name::SegmentRef;
 use plfs_format::pack::Record;
 
-use super::known::{Known, Node, complete};
+use super::index::{Node, PackIndex, complete};
 use super::writer::{OWNED, Writer};
 use super::{Pack, State, data_log};
 use crate::catalog;
@@ -15,6 +15,9 @@ use crate::store::Errno;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, lock};
 use crate::write::Identity;
+
+/// A block before it is appended: its segments and records, and what else the builder gives.
+type Built<T> = (Vec<SegmentRef>, Vec<Record>, T);
 
 impl Pack {
     /// Makes all that this process did visible to others: to those of the node at once, to other
@@ -81,7 +84,7 @@ impl Pack {
             // to be here, too. Of a process that ends the next one takes it over.
             done.clone()?;
         }
-        if done.is_ok() && state.known.is_fold_due() {
+        if done.is_ok() && state.index.is_fold_due() {
             // A tree is a cache: who may not write one leaves it to others.
             let _ = self.fold_locked(state);
         }
@@ -111,7 +114,7 @@ impl Pack {
     /// This process is no member of its node from now on. What it knows may be in the tray: the
     /// next call looks for it there.
     fn is_guest(&self, state: &mut State) {
-        state.known.node = Node::Nobody;
+        state.index.node = Node::Nobody;
         (state.rings, state.seen_of_node) = (None, None);
     }
 
@@ -153,7 +156,7 @@ impl Pack {
         // Behind all that was there: see FORMAT.md section 4, "Who need not ask the logs".
         self.look(state)?;
         let seen =
-            CommitHorizon { max_stamp: state.known.max_stamp, is_new: state.known.read.is_empty() };
+            CommitHorizon { max_stamp: state.index.max_stamp, is_new: state.index.read.is_empty() };
         let identity = Identity::of_this_process(self.container.store.user());
         let set = Arc::new(LogSet::join(
             self.container.clone(),
@@ -164,7 +167,7 @@ impl Pack {
             complete,
         )?);
         let data = data_log(&self.container, &set, self.config.buffer_bytes);
-        state.known.node = Node::Member(set.clone());
+        state.index.node = Node::Member(set.clone());
         state.writer = Some(Writer::new(set, data));
         self.look_at_node(state)
     }
@@ -184,10 +187,10 @@ impl Pack {
     pub(super) fn say_now<T>(
         &self,
         state: &mut State,
-        build: impl FnOnce(&mut Known, &mut Writer) -> Result<(Vec<Record>, T)>,
+        build: impl FnOnce(&mut PackIndex, &mut Writer) -> Result<(Vec<Record>, T)>,
     ) -> Result<T> {
-        let given = self.say(state, Durability::Durable, |known, writer| {
-            let (new, given) = build(known, writer)?;
+        let given = self.say(state, Durability::Durable, |index, writer| {
+            let (new, given) = build(index, writer)?;
             let mut records = writer.records_without_data();
             records.extend(new);
             Ok((Vec::new(), records, given))
@@ -202,9 +205,9 @@ impl Pack {
         &self,
         state: &mut State,
         data: Durability,
-        build: impl FnOnce(&mut Known, &mut Writer) -> Result<(Vec<SegmentRef>, Vec<Record>, T)>,
+        build: impl FnOnce(&mut PackIndex, &mut Writer) -> Result<Built<T>>,
     ) -> Result<T> {
-        let State { known, writer, added, .. } = state;
+        let State { index, writer, added, .. } = state;
         let Some(writer) = writer else {
             return Err(Error::invalid(Errno::BADF, "the pack is not open for writing"));
         };
@@ -213,26 +216,26 @@ impl Pack {
         set.make_room(writer.block_bytes())?;
         let mut refused = None;
         let mut is_building = true;
-        let said = set.append_pack(data, |said| {
+        let done = set.append_pack(data, |log_end| {
             let build = || {
-                if known.read.get(&set.id()).copied().unwrap_or(0) < said.end {
-                    if !known.look_at_own(set.id(), said)? {
+                if index.read.get(&set.id()).copied().unwrap_or(0) < log_end.offset {
+                    if !index.look_at_own(set.id(), log_end)? {
                         // Nobody reads all with the lock held: the next call does.
                         return Err(Error::invalid(Errno::AGAIN, "the pack was compacted"));
                     }
                     writer.seal_all();
-                    set.observe(known.max_stamp);
-                    if *added != known.generation {
-                        *added = known.generation;
+                    set.observe(index.max_stamp);
+                    if *added != index.generation {
+                        *added = index.generation;
                         let (segments, records) = writer.records(boot);
-                        known.add(&segments, &records);
+                        index.add(&segments, &records);
                     }
                 }
-                build(known, writer)
+                build(index, writer)
             };
             match build() {
                 Ok((segments, records, given)) => {
-                    known.add(&segments, &records);
+                    index.add(&segments, &records);
                     is_building = false;
                     Ok((segments, records, given))
                 }
@@ -242,16 +245,16 @@ impl Pack {
                 }
             }
         });
-        let (given, appended) = match said {
-            Ok(said) => said,
+        let (given, appended) = match done {
+            Ok(done) => done,
             Err(error) if refused.is_some() => return Err(error),
             // Nothing was built, so nothing is known that no log has.
             Err(error) if is_building => return Err(error),
             Err(error) => return Err(writer.poison(error)),
         };
         if let Some((stamp, end)) = appended {
-            known.max_stamp = known.max_stamp.max(stamp);
-            known.read.insert(set.id(), end);
+            index.max_stamp = index.max_stamp.max(stamp);
+            index.read.insert(set.id(), end);
             (writer.node_end, writer.unsynced) = (end, end);
             self.bell.ring();
             let holds = !self.holds_nothing.load(Ordering::Relaxed);
@@ -336,11 +339,11 @@ impl Pack {
             self.sync_locked(state, &set).map_err(|error| self.poisoned(state, error))?;
         }
         self.must_own(state, promise)?;
-        if state.known.is_fold_due() {
+        if state.index.is_fold_due() {
             // Another process may have made a tree, which takes what is in memory.
             self.look(state)?;
         }
-        if state.known.is_fold_due() {
+        if state.index.is_fold_due() {
             // A tree is a cache: who may not write one leaves it to others.
             let _ = self.fold_locked(state);
         }

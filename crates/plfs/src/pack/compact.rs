@@ -6,7 +6,7 @@ use plfs_format::pack::{FileId, Place, Record};
 use plfs_format::sum;
 use plfs_pack::{FileState, Write};
 
-use super::known::complete;
+use super::index::complete;
 use super::{Pack, State, data_log, nothing_moves};
 use crate::config::Config;
 use crate::container::{log_sets, write_clock};
@@ -48,16 +48,15 @@ impl Pack {
         let state = &mut *lock(&self.state);
         self.look(state)?;
         let (mut usage, mut after) = (PackUsage::default(), Vec::new());
-        while let Some((name, _)) = state.known.next(&after)? {
-            for (_, file) in state.known.lookup(&name)? {
+        while let Some((name, _)) = state.index.next(&after)? {
+            for (_, file) in state.index.lookup(&name)? {
                 let extents = file
-                    .extents(|write| self.is_sound(&mut state.sound, &state.known.node, write))?;
+                    .extents(|write| self.is_sound(&mut state.sound, &state.index.node, write))?;
                 usage.live_bytes += extents.iter().map(|extent| extent.length).sum::<u64>();
             }
             after = name;
         }
-        for name in self.container.list()? {
-            let Name::LogSet(set) = name else { continue };
+        for set in log_sets(self.container.list()?) {
             for dir in self.container.backend_dirs()? {
                 let dir = dir.join(name::log_set(set));
                 for entry in self.container.store.list(&dir).unwrap_or_default() {
@@ -109,7 +108,7 @@ impl Pack {
             Some(set) => set.leave().map(drop),
             None => Ok(()),
         };
-        state.known.load()?;
+        state.index.load()?;
         self.heed(state);
         copied.map(drop).and(cleared).and(left)?;
         self.segments.clear();
@@ -133,8 +132,8 @@ impl Pack {
             records: Vec::new(),
         };
         let mut after = Vec::new();
-        while let Some((name, _)) = state.known.next(&after)? {
-            for (id, file) in state.known.lookup(&name)? {
+        while let Some((name, _)) = state.index.next(&after)? {
+            for (id, file) in state.index.lookup(&name)? {
                 copier.copy(state, id, file)?;
             }
             after = name;
@@ -161,11 +160,11 @@ impl Pack {
             if self.container.list()?.iter().any(is_other) {
                 return self.busy();
             }
-            state.known.load()?;
-            if state.known.max_stamp < dead && dead < behind {
+            state.index.load()?;
+            if state.index.max_stamp < dead && dead < behind {
                 return Ok(dead);
             }
-            set.observe(state.known.max_stamp);
+            set.observe(state.index.max_stamp);
         }
         Err(Error::invalid(
             Errno::AGAIN,
@@ -187,7 +186,7 @@ struct Copier<'a> {
 impl Copier<'_> {
     fn copy(&mut self, state: &mut State, id: FileId, file: FileState) -> Result<()> {
         let extents =
-            file.extents(|write| self.pack.is_sound(&mut state.sound, &state.known.node, write))?;
+            file.extents(|write| self.pack.is_sound(&mut state.sound, &state.index.node, write))?;
         let mut writes = Vec::new();
         for extent in extents {
             let mut done = 0;

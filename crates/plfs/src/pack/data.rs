@@ -7,7 +7,7 @@ use plfs_format::pack::{Attributes, FileId, Piece, Record};
 use plfs_format::{MAX_OFFSET, sum, sum_on};
 use plfs_pack::{FileState, Write};
 
-use super::known::Node;
+use super::index::Node;
 use super::{Pack, PackFile, PackStat, State, nothing_moves};
 use crate::error::{Error, Result};
 use crate::log::Durability;
@@ -106,7 +106,7 @@ impl Pack {
         let (buf, end) = (&mut buf[..n], offset + n as u64);
         let mut view = file.view();
         let shown =
-            view.shown(|write| self.is_sound(&mut state.sound, &state.known.node, write))?;
+            view.shown(|write| self.is_sound(&mut state.sound, &state.index.node, write))?;
         let mut at = offset;
         for extent in shown.within(offset, end) {
             let (from, to) = (extent.logical.max(at), (extent.logical + extent.length).min(end));
@@ -120,7 +120,7 @@ impl Pack {
             {
                 return Err(error.clone());
             }
-            if self.read_log(&state.known.node, extent.segment, physical, out)? < out.len() {
+            if self.read_log(&state.index.node, extent.segment, physical, out)? < out.len() {
                 // Which says what is missing.
                 self.segments.read(&self.container, extent.segment, physical, out)?;
             }
@@ -158,7 +158,7 @@ impl Pack {
         self.look_if_due(state)?;
         let mut view = file.view();
         let shown =
-            view.shown(|write| self.is_sound(&mut state.sound, &state.known.node, write))?;
+            view.shown(|write| self.is_sound(&mut state.sound, &state.index.node, write))?;
         Ok(shown.all().map(|extent| (extent.logical, extent.length)).collect())
     }
 

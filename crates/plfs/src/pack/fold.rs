@@ -7,7 +7,7 @@ use plfs_format::name;
 use plfs_format::pack::tree::HEADER_BYTES;
 use plfs_pack::tree::Facts;
 
-use super::known::{Known, Node};
+use super::index::{Node, PackIndex};
 use super::tree::Below;
 use super::{Pack, State};
 use crate::catalog;
@@ -37,7 +37,7 @@ impl From<Bad> for Stop {
     }
 }
 
-impl Known {
+impl PackIndex {
     /// Whether so much has come since the last fold that one pays.
     pub fn is_fold_due(&self) -> bool {
         let in_tree = self.tree.as_ref().map_or(0, |tree| tree.header.files);
@@ -53,22 +53,22 @@ impl Pack {
         }
         // Who reads the tree goes on where the logs were read to before the last look: see
         // `plfs_pack::fold`.
-        let (covers, generation) = (state.known.read.clone(), state.known.generation);
-        state.known.names.mark();
+        let (covers, generation) = (state.index.read.clone(), state.index.generation);
+        state.index.names.mark();
         self.look(state)?;
-        let covers = match state.known.generation == generation {
+        let covers = match state.index.generation == generation {
             true => covers,
             // All was read anew; everything is as new as can be.
             false => return Ok(()),
         };
         // A tree says of no log more than the storage has.
-        match &state.known.node {
+        match &state.index.node {
             Node::Member(set) => set.carry()?,
             Node::Guest(log) if !log.is_carried() => return Ok(()),
             _ => {}
         }
         // What lies below data of this boot may be left out, and in the tree it is not in doubt.
-        let sets: BTreeSet<u32> = state.known.names.unsynced().map(|segment| segment.set).collect();
+        let sets: BTreeSet<u32> = state.index.names.unsynced().map(|segment| segment.set).collect();
         for set in &sets {
             catalog::sync_logs(&self.container, Some(*set))?;
         }
@@ -78,7 +78,7 @@ impl Pack {
             let _ = self.container.store.unlink(&path);
         }
         written?;
-        state.known.load()?;
+        state.index.load()?;
         self.heed(state);
         Ok(())
     }
@@ -98,8 +98,8 @@ impl Pack {
         covers.sort_unstable();
         let facts = Facts {
             uuid: self.container.superblock.uuid,
-            stamp: state.known.max_stamp,
-            clear: state.known.clear,
+            stamp: state.index.max_stamp,
+            clear: state.index.clear,
             covers,
             block_bytes: 0,
         };
@@ -110,7 +110,7 @@ impl Pack {
             buffer.clear();
             Ok(())
         };
-        let Known { names, tree, .. } = &mut state.known;
+        let PackIndex { names, tree, .. } = &mut state.index;
         let folded = plfs_pack::fold(names, &mut Below(tree.as_mut()), &facts, |block| {
             buffer.extend_from_slice(block);
             match buffer.len() >= WRITE_BYTES {

@@ -6,7 +6,7 @@ use plfs_format::name::SegmentRef;
 use plfs_format::pack::Record;
 use plfs_pack::Found;
 
-use super::known::{Known, Node};
+use super::index::{Node, PackIndex};
 use super::{Pack, State};
 use crate::error::Result;
 use crate::lifecycle;
@@ -22,7 +22,7 @@ impl Pack {
     /// Reads the logs of other nodes if the last look is old, and that of the own node.
     pub(super) fn look_if_due(&self, state: &mut State) -> Result<()> {
         let is_fresh = |looked: Instant| looked.elapsed() < self.options.look_every;
-        match state.known.is_whole && state.looked.is_some_and(is_fresh) {
+        match state.index.is_whole && state.looked.is_some_and(is_fresh) {
             true => self.look_at_node(state),
             false => self.look(state),
         }
@@ -33,16 +33,16 @@ impl Pack {
         let rings = self.bell.rings();
         let node_end = state.writer.as_ref().map(|writer| writer.set.index_end());
         let mut of_node = self.seen_of_node(state);
-        if let Node::Guest(log) = &state.known.node
+        if let Node::Guest(log) = &state.index.node
             && log.is_left()
         {
             // Who cannot carry it reads it there.
             let _ = lifecycle::end_node(&self.container, &self.config);
             of_node = self.seen_of_node(state);
         }
-        match state.known.is_whole {
-            false => state.known.load()?,
-            true => state.known.look()?,
+        match state.index.is_whole {
+            false => state.index.load()?,
+            true => state.index.look()?,
         }
         state.looked = Some(Instant::now());
         (state.rings, state.seen_of_node) = (rings, of_node);
@@ -60,7 +60,7 @@ impl Pack {
         }
         let log = node_log(&self.container, &self.config);
         let end = log.as_ref().map(NodeLog::end);
-        state.known.node = log.map_or(Node::Nobody, Node::Guest);
+        state.index.node = log.map_or(Node::Nobody, Node::Guest);
         end
     }
 
@@ -74,7 +74,7 @@ impl Pack {
             }
             writer.node_end = end;
             writer.seal_all();
-            state.known.look_at_log(writer.set.id())?;
+            state.index.look_at_log(writer.set.id())?;
         } else {
             let rings = self.bell.rings();
             if rings.is_some() && rings == state.rings {
@@ -85,7 +85,7 @@ impl Pack {
             match seen {
                 _ if rings.is_none() && seen == state.seen_of_node => return Ok(()),
                 Some((set, _)) if same(seen) == same(state.seen_of_node) => {
-                    state.known.look_at_log(set)?;
+                    state.index.look_at_log(set)?;
                 }
                 // Those who wrote have left, and others may have come: it can be in any log.
                 _ => return self.look(state),
@@ -99,43 +99,43 @@ impl Pack {
     /// What is said from now on is behind all that was seen.
     pub(super) fn heed(&self, state: &mut State) {
         if let Some(writer) = &state.writer {
-            writer.set.observe(state.known.max_stamp);
+            writer.set.observe(state.index.max_stamp);
         }
         self.add_again(state);
     }
 
     /// Adds what waits to what was read, if all was read anew.
     pub(super) fn add_again(&self, state: &mut State) {
-        if state.added != state.known.generation {
-            state.added = state.known.generation;
+        if state.added != state.index.generation {
+            state.added = state.index.generation;
             if let Some(writer) = &state.writer {
                 let (segments, records) = writer.records(self.boot);
-                state.known.add(&segments, &records);
+                state.index.add(&segments, &records);
             }
         }
     }
 
     pub(super) fn added(&self, state: &mut State, segments: &[SegmentRef], records: &[Record]) {
-        state.known.add(segments, records);
+        state.index.add(segments, records);
     }
 
     /// What `ask` finds. If the tree turns out to be damaged, all is read from the logs first.
     pub(super) fn ask<T>(
         &self,
         state: &mut State,
-        mut ask: impl FnMut(&mut Known) -> Result<T>,
+        mut ask: impl FnMut(&mut PackIndex) -> Result<T>,
     ) -> Result<T> {
-        match ask(&mut state.known) {
-            Err(error) if state.known.doubt_tree(&error) => {
-                state.known.load()?;
+        match ask(&mut state.index) {
+            Err(error) if state.index.doubt_tree(&error) => {
+                state.index.load()?;
                 self.add_again(state);
-                ask(&mut state.known)
+                ask(&mut state.index)
             }
             other => other,
         }
     }
 
     pub(super) fn lookup(&self, state: &mut State, name: &[u8]) -> Result<Vec<Found>> {
-        self.ask(state, |known| known.lookup(name))
+        self.ask(state, |index| index.lookup(name))
     }
 }

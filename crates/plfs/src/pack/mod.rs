@@ -4,7 +4,7 @@
 //! memory and a sorted tree; a file that is made and written is some bytes in a data log and a
 //! record or two in a block that many files share. Here is how one is opened. What is done to
 //! `names`, and to the `data` of open files, when it `look`s at others' logs, how it `commit`s,
-//! what it has read (`known`) and is about to say (`writer`), and how a `fold` makes the tree, have
+//! what it has read (`index`) and is about to say (`writer`), and how a `fold` makes the tree, have
 //! a file each.
 //!
 //! Nobody checks permissions here, nor types of names beside the pack's: doors do.
@@ -16,7 +16,7 @@ mod commit;
 mod compact;
 mod data;
 mod fold;
-mod known;
+mod index;
 mod look;
 mod names;
 mod tree;
@@ -34,7 +34,7 @@ use plfs_pack::{FileState, View};
 use self::bell::Bell;
 pub use self::compact::PackUsage;
 pub use self::data::OUTGROWN_BYTES;
-use self::known::Known;
+use self::index::PackIndex;
 pub use self::names::Since;
 use self::writer::Writer;
 use crate::catalog;
@@ -203,8 +203,8 @@ pub struct Pack {
 }
 
 struct State {
-    known: Known,
-    /// [`Known::generation`] when what waits was last added to it.
+    index: PackIndex,
+    /// [`PackIndex::generation`] when what waits was last added to it.
     added: u64,
     /// When the logs of all nodes were read last.
     looked: Option<Instant>,
@@ -283,7 +283,7 @@ impl Pack {
         };
         let bell = Bell::of(&container, config);
         let state = State {
-            known: Known::new(container.clone()),
+            index: PackIndex::new(container.clone()),
             added: 0,
             looked: None,
             writer: None,

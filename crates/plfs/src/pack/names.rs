@@ -3,7 +3,7 @@
 use plfs_format::pack::{self as format, FileId, GONE_MAX, NAME_MAX, Place, Record};
 use plfs_pack::{FileState, Found};
 
-use super::known::Known;
+use super::index::PackIndex;
 use super::writer::Writer;
 use super::{Pack, PackFile, PackOpen, PackStat, State};
 use crate::error::{Error, Result};
@@ -66,7 +66,7 @@ impl Pack {
     pub fn open_id(&self, id: FileId, name: &[u8]) -> Result<PackFile> {
         let state = &mut *lock(&self.state);
         self.look_if_due(state)?;
-        let now = self.ask(state, |known| known.by_id(id, name))?;
+        let now = self.ask(state, |index| index.by_id(id, name))?;
         match now.is_created {
             true => Ok(self.handle(state, name, (id, now))),
             false => Err(self.refuse(Errno::STALE, "open", name)),
@@ -74,14 +74,14 @@ impl Pack {
     }
 
     fn handle(&self, state: &mut State, name: &[u8], (id, now): Found) -> PackFile {
-        PackFile { id, name: name.into(), known: state.known.opened(id, now) }
+        PackFile { id, name: name.into(), known: state.index.opened(id, now) }
     }
 
     /// For who is about to look for an ordinary name. `None`: the process does not write the pack,
     /// and cannot say it.
     pub fn since(&self) -> Option<Since> {
         let state = lock(&self.state);
-        state.writer.as_ref().map(|writer| Since::now(&state.known, writer))
+        state.writer.as_ref().map(|writer| Since::now(&state.index, writer))
     }
 
     /// Somebody has made an ordinary name: whether it is none of the pack. Who makes a file of the
@@ -89,9 +89,9 @@ impl Pack {
     pub fn may_be_beside(&self, name: &[u8]) -> Result<bool> {
         let state = &mut *lock(&self.state);
         self.join(state)?;
-        self.say(state, Durability::Visible, |known, writer| {
+        self.say(state, Durability::Visible, |index, writer| {
             writer.set.count_beside();
-            Ok((Vec::new(), Vec::new(), known.lookup(name)?.is_empty()))
+            Ok((Vec::new(), Vec::new(), index.lookup(name)?.is_empty()))
         })
     }
 
@@ -117,18 +117,18 @@ impl Pack {
             let id = writer.place();
             writer.say(file(id));
             self.added(state, &[], &[file(id)]);
-            let known = self.ask(state, |known| known.by_id(id, name))?;
+            let known = self.ask(state, |index| index.by_id(id, name))?;
             self.commit_if_crowded(state)?;
             return Ok(self.handle(state, name, (id, known)));
         }
-        let found = self.say_now(state, |known, writer| {
-            let found = known.lookup(name)?;
+        let found = self.say_now(state, |index, writer| {
+            let found = index.lookup(name)?;
             match found.into_iter().next() {
                 Some(_) if how.exclusive => Err(self.refuse(Errno::EXIST, "create", name)),
                 // Another process of the node was faster.
                 Some(found) => Ok((Vec::new(), found)),
                 None => {
-                    if looked != Some(Since::now(known, writer)) {
+                    if looked != Some(Since::now(index, writer)) {
                         is_free()?;
                     }
                     let id = writer.place();
@@ -136,7 +136,7 @@ impl Pack {
                 }
             }
         })?;
-        let known = self.ask(state, |known| known.by_id(found.0, name))?;
+        let known = self.ask(state, |index| index.by_id(found.0, name))?;
         Ok(self.handle(state, name, (found.0, known)))
     }
 
@@ -158,8 +158,8 @@ impl Pack {
             removes(state, &ids);
             return self.commit_if_crowded(state);
         }
-        let ids = self.say_now(state, |known, _| {
-            let ids = ids_of(&known.lookup(name)?);
+        let ids = self.say_now(state, |index, _| {
+            let ids = ids_of(&index.lookup(name)?);
             match ids.is_empty() {
                 true => Err(self.refuse(Errno::NOENT, "remove", name)),
                 false => Ok((gone(&ids), ids)),
@@ -178,8 +178,8 @@ impl Pack {
         self.look(state)?;
         let was_member = state.writer.is_some();
         self.join_as_mover(state)?;
-        let was_same = self.say_now(state, |known, _| {
-            let found = known.lookup(name)?;
+        let was_same = self.say_now(state, |index, _| {
+            let found = index.lookup(name)?;
             let is_same =
                 found.first().is_some_and(|(id, now)| PackStat::of(*id, now) == *expected);
             Ok(match is_same {
@@ -214,13 +214,13 @@ impl Pack {
             state.others.insert(own);
             self.commit_locked(state, Durability::Durable)?;
         }
-        let ids = self.say_now(state, |known, writer| {
-            let mut found = known.lookup(from)?.into_iter();
+        let ids = self.say_now(state, |index, writer| {
+            let mut found = index.lookup(from)?.into_iter();
             let Some((id, moved)) = found.next() else {
                 return Err(self.refuse(Errno::NOENT, "rename", from));
             };
             let mut ids: Vec<FileId> = found.map(|(id, _)| id).collect();
-            ids.extend(ids_of(&known.lookup(to)?));
+            ids.extend(ids_of(&index.lookup(to)?));
             let Some(Record::File { mode, uid, gid, .. }) =
                 moved.records(id, |_| 0).into_iter().next()
             else {
@@ -253,7 +253,7 @@ impl Pack {
         self.look_if_due(state)?;
         let (mut after, mut names) = (after.to_vec(), Vec::new());
         while names.len() < most
-            && let Some((name, (id, known))) = self.ask(state, |known| known.next(&after))?
+            && let Some((name, (id, known))) = self.ask(state, |index| index.next(&after))?
         {
             names.push((name.clone().into_boxed_slice(), PackStat::of(id, &known)));
             after = name;
@@ -277,7 +277,7 @@ impl Pack {
 }
 
 impl Since {
-    fn now(known: &Known, writer: &Writer) -> Since {
+    fn now(known: &PackIndex, writer: &Writer) -> Since {
         Since { beside: writer.set.made_beside(), removals: known.removals }
     }
 }
@@ -288,11 +288,11 @@ fn ids_of(found: &[Found]) -> Vec<FileId> {
 
 /// Notes that this process has removed files that it has open: who writes them knows it.
 fn removes(state: &mut State, ids: &[FileId]) {
-    let State { known, removed, .. } = state;
+    let State { index, removed, .. } = state;
     if removed.len().is_power_of_two() {
-        removed.retain(|id| known.is_open(*id));
+        removed.retain(|id| index.is_open(*id));
     }
-    removed.extend(ids.iter().filter(|id| known.is_open(**id)));
+    removed.extend(ids.iter().filter(|id| index.is_open(**id)));
 }
 
 /// Records that these are removed.

@@ -13,8 +13,9 @@ use plfs_format::layout::Workload;
 use plfs_format::pack;
 
 use super::changing::{path_in, stat_in, take_out};
+use super::in_place::is_young;
 use super::small::attributes;
-use super::{Plfs, is_young, may_be_logical};
+use super::{Plfs, may_be_logical};
 use crate::container;
 use crate::error::{At, Result};
 use crate::pack::{Attributes, OUTGROWN_BYTES, Pack, PackOpen, PackOptions, PackStat, When};

@@ -53,7 +53,7 @@ impl Plfs {
     ) -> Result<T> {
         call(&Names {
             store: self.process.store.as_ref(),
-            known: &self.process.spread,
+            cache: &self.process.spread,
             mounts: &self.process.config.mounts,
             open,
             line: None,
@@ -126,20 +126,20 @@ impl Plfs {
                 }
                 (_, None) => return Ok(Place::Nothing(at.into_owned())),
                 (_, Some(stat)) => {
-                    let known = &self.process.spread;
+                    let cache = &self.process.spread;
                     if let Some(shadow) = found.path().parent()
                         && dir.has_shadow(shadow)
                     {
-                        known.remember(shadow, above);
+                        cache.remember(shadow, above);
                     }
                     if stat.kind == Kind::Dir {
                         // By a name without links, which may go while the directory stays.
-                        let name = match known.name_of(&dir.home) {
+                        let name = match cache.name_of(&dir.home) {
                             Some(name) if name == above => at.to_path_buf(),
                             _ => self.real(&at, Links::Stay)?,
                         };
-                        known.remember(&dir.home, name.parent().unwrap_or(above));
-                        known.remember(found.path(), &name);
+                        cache.remember(&dir.home, name.parent().unwrap_or(above));
+                        cache.remember(found.path(), &name);
                     }
                     let (place, name) = (found.path().to_path_buf(), at.into_owned());
                     return Ok(Place::There { place, name, kind: stat.kind });
@@ -161,8 +161,8 @@ impl Plfs {
         place: &Path,
         hints: impl FnOnce() -> Vec<PathBuf>,
     ) -> Result<PathBuf> {
-        let known = self.process.spread.name_of(place);
-        for name in known.map_or_else(hints, |name| vec![name]) {
+        let cached = self.process.spread.name_of(place);
+        for name in cached.map_or_else(hints, |name| vec![name]) {
             let dir = self.with_names(|names| names.dir(&name));
             match dir {
                 Ok(Some(dir)) if dir.home == place => {

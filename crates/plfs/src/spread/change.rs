@@ -95,7 +95,7 @@ impl Names<'_> {
                 Err(errno) if is_gone(errno) => continue,
                 other => other.at("remove the directory", path)?,
             }
-            self.known.forget();
+            self.cache.forget();
             self.tidy(&above, &found.via)?;
             return Ok(true);
         }

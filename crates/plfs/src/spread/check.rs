@@ -317,7 +317,7 @@ impl Names<'_> {
                     for dir in [place.path.parent(), home.parent()].into_iter().flatten() {
                         self.store.sync_dir(dir).at("sync", dir)?;
                     }
-                    self.known.forget();
+                    self.cache.forget();
                     return Ok(Some(top.join(name)));
                 }
             }

@@ -53,7 +53,7 @@ impl Names<'_> {
             Err(error) if is_gone(error.errno()) && !self.above_is_as_it_was(path) => {}
             other => return other,
         }
-        self.known.forget();
+        self.cache.forget();
         self.dir(path)
     }
 
@@ -75,7 +75,7 @@ impl Names<'_> {
         let now = boot_time_ns();
         let (mut unknown, mut above) = (Vec::new(), None);
         for dir in path.ancestors() {
-            match lock(&self.known.dirs).get(dir) {
+            match lock(&self.cache.dirs).get(dir) {
                 Some((then, found)) if now.saturating_sub(*then) < BELIEVED_NS => {
                     above = found.clone();
                     break;
@@ -91,21 +91,21 @@ impl Names<'_> {
                     return Ok(Step::Link(to.join(rest)));
                 }
             };
-            self.known.put(dir, now, above.clone());
+            self.cache.put(dir, now, above.clone());
         }
         Ok(Step::Dir(above))
     }
 
     pub(super) fn dir_of(&self, open: &FlatDir) -> Result<Arc<Dir>> {
         let now = boot_time_ns();
-        if let Some((then, Some(found))) = lock(&self.known.dirs).get(&open.home)
+        if let Some((then, Some(found))) = lock(&self.cache.dirs).get(&open.home)
             && now.saturating_sub(*then) < BELIEVED_NS
         {
             return Ok(found.clone());
         }
         let Tree { root, dev, backends } = open.tree.as_ref();
         let dir = self.load(open.home.clone(), Above::Unknown, root, *dev, backends.clone())?;
-        self.known.put(&open.home, now, Some(dir.clone()));
+        self.cache.put(&open.home, now, Some(dir.clone()));
         Ok(dir)
     }
 
@@ -210,7 +210,7 @@ impl Names<'_> {
         let root = find_root(self.store, &path.join(name::LAYOUT), self.mounts);
         let dev = self.store.stat(&root, Links::Follow).at("stat", &root)?.dev;
         let backends = layout.backends.unwrap_or(Backends::All);
-        self.known.any.store(true, Ordering::Relaxed);
+        self.cache.any.store(true, Ordering::Relaxed);
         self.load(path.to_path_buf(), Above::Top, &root, dev, backends).map(Some)
     }
 
@@ -265,7 +265,7 @@ impl Names<'_> {
                     Err(errno) => return Err(errno).at("stat", shadow),
                 }
             }
-            self.known.forget();
+            self.cache.forget();
             let fresh = self.dir(parent)?;
             let fresh = fresh.map_or_else(|| Err(Errno::NOENT).at("open", parent), Ok)?;
             if fresh.is_same(&dir) {

@@ -44,7 +44,7 @@ impl Names<'_> {
                 }
             }
             if missing || dir.number.is_none() {
-                self.known.forget();
+                self.cache.forget();
                 let fresh = self.dir(path)?;
                 if !fresh.is_some_and(|fresh| fresh.is_same(&dir)) {
                     continue;

@@ -78,7 +78,7 @@ impl Names<'_> {
                 let _ = self.store.rmdir(&shadow);
             }
         }
-        self.known.forget();
+        self.cache.forget();
         renewed.map(drop)
     }
 
@@ -229,7 +229,7 @@ impl Names<'_> {
                 Err(errno) => return Err(errno).at("remove", &shadow),
             }
         }
-        self.known.forget();
+        self.cache.forget();
         for entry in self.store.list(&dir.home).at("list", &dir.home)? {
             let name = entry.name.as_bytes();
             let is_tmp = name.starts_with(format::MAP_TMP.as_bytes());

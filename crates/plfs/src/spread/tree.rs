@@ -6,7 +6,7 @@ use std::path::Path;
 use plfs_format::name;
 use plfs_format::spread as format;
 
-use super::{Above, Dir, How, Known, Names, Tree, is_gone};
+use super::{Above, Dir, How, NameCache, Names, Tree, is_gone};
 use crate::error::{At, Error, Result};
 use crate::store::{Errno, Kind};
 use crate::sync::Arc;
@@ -32,10 +32,10 @@ impl Names<'_> {
             ));
         };
         // What was believed before is of before.
-        let known = Known::default();
-        let done = Names { known: &known, is_alone: true, ..*self };
+        let cache = NameCache::default();
+        let done = Names { cache: &cache, is_alone: true, ..*self };
         let done = done.rename(from, to, How::Rename, rename);
-        self.known.forget();
+        self.cache.forget();
         done
     }
 

@@ -15,7 +15,7 @@ use crate::sync::{Arc, plain};
 const ENTRY: usize = 3;
 const ENTRIES: usize = WORDS / ENTRY;
 /// Entries in which one file can be: those behind the one that its number means.
-const NEAR: usize = 8;
+const SLOTS_OF_FILE: usize = 8;
 /// The owner of an entry whose file was written by a process of this node, and closed.
 const CLOSED: u64 = 1;
 
@@ -25,15 +25,15 @@ pub(crate) struct Writers {
     page: SharedPage,
 }
 
-/// What the table knows of a file.
+/// Whether another process of the node writes a file, as far as the table knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
-    /// A process of this node has it open for writing, and is not this one.
+pub(crate) enum OtherWriter {
+    /// One has it open for writing.
     Open,
-    /// One had, and has closed it.
+    /// One had it open, and has closed it.
     Closed,
-    /// Nothing, for all that it knows.
-    Nothing,
+    /// The table has no entry of one.
+    Unknown,
 }
 
 /// An entry of this process.
@@ -62,16 +62,16 @@ impl Writers {
     }
 
     /// Enters this process for a file; `None` if there is no room. Then says who else is there.
-    pub(crate) fn enter(self: &Arc<Self>, file: (u64, u64)) -> (Option<Writing>, Known) {
+    pub(crate) fn enter(self: &Arc<Self>, file: (u64, u64)) -> (Option<Writing>, OtherWriter) {
         let (key, me) = (key_of(file), me());
         let (entry, was_closed) = self.take(key, me, is_of_the_dead);
         // Of two that enter at once, one sees the other.
-        let known = match (self.is_open(key, |owner| owner != me), was_closed) {
-            (true, _) => Known::Open,
-            (false, true) => Known::Closed,
-            (false, false) => Known::Nothing,
+        let other = match (self.is_open(key, |owner| owner != me), was_closed) {
+            (true, _) => OtherWriter::Open,
+            (false, true) => OtherWriter::Closed,
+            (false, false) => OtherWriter::Unknown,
         };
-        (entry.map(|entry| self.writing(entry)), known)
+        (entry.map(|entry| self.writing(entry)), other)
     }
 
     /// [`Writers::enter`] for a file that this process has made. `None` also if the process has
@@ -85,7 +85,7 @@ impl Writers {
         let is_mine = |at: &usize| {
             words[*at].load(Ordering::SeqCst) == key && words[at + 1].load(Ordering::SeqCst) == me
         };
-        if self.near(key).filter(is_mine).count() > 1 {
+        if self.slots_of(key).filter(is_mine).count() > 1 {
             self.leave(entry);
             return None;
         }
@@ -114,7 +114,7 @@ impl Writers {
     /// An entry for a file, if there is room; and whether it was one of the file's.
     fn take(&self, key: u64, me: u64, is_of_the_dead: fn(u64) -> bool) -> (Option<Entry>, bool) {
         let words = self.page.words();
-        let mut slot = self.near(key).find(|slot| {
+        let mut slot = self.slots_of(key).find(|slot| {
             words[*slot].load(Ordering::SeqCst) == key
                 && words[slot + 1]
                     .compare_exchange(CLOSED, me, Ordering::SeqCst, Ordering::SeqCst)
@@ -127,7 +127,7 @@ impl Writers {
         // Free ones first, then those of files that are closed, then those of the dead.
         for may_go in [|owner: u64| owner == 0, |owner| owner == CLOSED, is_of_the_dead] {
             slot = slot.or_else(|| {
-                self.near(key).find(|slot| {
+                self.slots_of(key).find(|slot| {
                     let owner = words[slot + 1].load(Ordering::SeqCst);
                     let takes = |owner| {
                         words[slot + 1]
@@ -153,7 +153,7 @@ impl Writers {
 
     fn is_open(&self, key: u64, counts: impl Fn(u64) -> bool) -> bool {
         let words = self.page.words();
-        self.near(key).any(|at| {
+        self.slots_of(key).any(|at| {
             let owner = words[at + 1].load(Ordering::SeqCst);
             words[at].load(Ordering::SeqCst) == key
                 && owner > CLOSED
@@ -165,13 +165,14 @@ impl Writers {
     /// Tells all processes of the node that write the plain file that it has a container.
     pub(crate) fn flag(&self, file: (u64, u64)) {
         let (key, words) = (key_of(file), self.page.words());
-        let entries = self.near(key).filter(|at| words[*at].load(Ordering::SeqCst) == key);
+        let entries = self.slots_of(key).filter(|at| words[*at].load(Ordering::SeqCst) == key);
         entries.for_each(|at| words[at + 2].store(1, Ordering::SeqCst));
     }
 
-    fn near(&self, key: u64) -> impl Iterator<Item = usize> + use<> {
+    /// Where the table may have entries of the file.
+    fn slots_of(&self, key: u64) -> impl Iterator<Item = usize> + use<> {
         let first = key as usize % ENTRIES;
-        (0..NEAR).map(move |i| (first + i) % ENTRIES * ENTRY)
+        (0..SLOTS_OF_FILE).map(move |i| (first + i) % ENTRIES * ENTRY)
     }
 }
 
@@ -232,19 +233,19 @@ mod tests {
         let at = dir.join(format!("plfs-writers-test-{}", std::process::id()));
         let uid = rustix::process::geteuid().as_raw();
         let writers = Arc::new(Writers { page: SharedPage::join(&at, uid).unwrap() });
-        let (first, known) = writers.enter((1, 2));
-        assert_eq!(known, Known::Nothing);
+        let (first, seen) = writers.enter((1, 2));
+        assert_eq!(seen, OtherWriter::Unknown);
         // A process that lives, and is not this one.
         let slot = first.as_ref().unwrap().entry.slot;
         let other = 1_u64 << 32 | u64::from(start_of_process(1));
         writers.page.words()[slot + 1].store(other, Ordering::SeqCst);
-        let (second, known) = writers.enter((1, 2));
-        assert_eq!(known, Known::Open);
+        let (second, seen) = writers.enter((1, 2));
+        assert_eq!(seen, OtherWriter::Open);
         drop(second);
         // One that is dead.
         writers.page.words()[slot + 1].store(other + 1, Ordering::SeqCst);
-        assert_eq!(writers.enter((1, 2)).1, Known::Closed);
-        assert_eq!(writers.enter((1, 3)).1, Known::Nothing);
+        assert_eq!(writers.enter((1, 2)).1, OtherWriter::Closed);
+        assert_eq!(writers.enter((1, 3)).1, OtherWriter::Unknown);
         drop(first);
         // However many files there are, there is no more than a page.
         let all: Vec<_> = (0..5000).map(|ino| writers.enter((7, ino)).0).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plfs::store::{Errno, Links, Open, Store, write_full};
 use plfs::{
-    Backends, Config, Error, Health, Layout, OpenOptions, Opened, Plfs, Report, Result, Said,
+    Backends, Config, Error, Health, Layout, OpenOptions, Opened, Plfs, Report, Result, Setting,
     Workload, check_tree,
 };
 use plfs_testkit::MemStore;
@@ -74,8 +74,11 @@ fn the_nearest_directory_that_says_it_counts() {
     assert_eq!(made(&plfs, "/m/a/b/f2"), (9, vec![0]));
     let found = plfs.directory_layout(Path::new("/m/a/b")).unwrap();
     assert_eq!(found.root, Path::new("/m"));
-    assert_eq!(found.streams, Some(Said { value: 9, by: "/m/a/b".into() }));
-    assert_eq!(found.backends, Some(Said { value: Backends::Listed(vec![0]), by: "/m/a".into() }));
+    assert_eq!(found.streams, Some(Setting { value: 9, by: "/m/a/b".into() }));
+    assert_eq!(
+        found.backends,
+        Some(Setting { value: Backends::Listed(vec![0]), by: "/m/a".into() })
+    );
     plfs.set_directory_layout(Path::new("/m/a/b"), None).unwrap();
     plfs.set_directory_layout(Path::new("/m/a/b"), None).unwrap();
     assert_eq!(made(&plfs, "/m/a/b/f3"), (7, vec![0]));

@@ -1,6 +1,6 @@
 //! The flat index below an index: reads it, tells whether it fits the logs, and takes it into use.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use plfs_format::Bad;
 use plfs_format::flat_index::{self, FlatIndex};
@@ -117,7 +117,7 @@ impl Index {
             )));
         }
         let listed =
-            if let Expect::Logs(names) = expect { log_sets(names) } else { HashSet::new() };
+            if let Expect::Logs(names) = expect { log_sets(names) } else { BTreeSet::new() };
         for covered in flat.covered.iter().filter(|covered| covered.bytes > 0) {
             let length = match expect {
                 Expect::Log(set) if covered.set != set => continue,

@@ -5,7 +5,7 @@ use plfs_format::name::{self, Name};
 use plfs_format::summary::Summary;
 
 use super::flat::{Expect, Unfit};
-use super::{Fault, Index};
+use super::{Fault, Index, Undurable};
 use crate::container::{Container, log_sets};
 use crate::error::{Error, Result};
 use crate::store::{Errno, Links, Time};
@@ -127,12 +127,7 @@ impl Index {
             return Ok(if part == 0 { index } else { Index::default() });
         }
         let names = container.list()?;
-        let mut sets: Vec<u32> = names
-            .iter()
-            .filter_map(|name| if let Name::LogSet(set) = name { Some(*set) } else { None })
-            .collect();
-        sets.sort_unstable();
-        let share: Vec<Name> = sets
+        let share: Vec<Name> = log_sets(&names)
             .into_iter()
             .skip(part as usize)
             .step_by(parts as usize)
@@ -153,7 +148,7 @@ impl Index {
         let own: Vec<Name> =
             set.map(Name::LogSet).into_iter().chain(failed_among(&names)).collect();
         let own = Index::begin(container, &names)?.lasting().tails(container, &own, with_base)?;
-        if own.data.is_layered || own.unproven.records() > 0 {
+        if own.undurable == Undurable::OverOlder || own.unproven.records() > 0 {
             return Err(Error::invalid(
                 Errno::AGAIN,
                 "data of this part of the index may not be durable: who closes last decides",

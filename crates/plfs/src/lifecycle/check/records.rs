@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use plfs_format::index_log::{Record, RunRecord, decode_block};
-use plfs_format::name::{self, Name};
+use plfs_format::name;
 use plfs_index::{Run, Stamped};
 
 use crate::catalog::Nests;
-use crate::container::Container;
+use crate::container::{Container, log_sets};
 use crate::error::{Error, Result};
 use crate::log;
 
@@ -71,8 +71,7 @@ pub struct Records {
 pub fn records(container: &Container) -> Result<Records> {
     let mut all = Records::default();
     let (mut numbers, nests) = (HashMap::new(), Nests::default());
-    for name in container.list()? {
-        let Name::LogSet(set) = name else { continue };
+    for set in log_sets(container.list()?) {
         let path = container.path(&name::index_log(set));
         let mut writers = HashMap::new();
         let mut wrote = Vec::new();

@@ -127,14 +127,14 @@ impl LogSet {
         Ok(())
     }
 
-    /// What a sync said. After a failure all syncs of the node fail, and whoever comes to the file
-    /// later finds it said in the container.
-    fn told(&self, said: store::Result<()>) -> store::Result<()> {
-        if said.is_err() {
+    /// Passes on the result of a sync. After a failure all syncs of the node fail, and a note in
+    /// the container tells those who come to the file later.
+    fn note_failure(&self, result: store::Result<()>) -> store::Result<()> {
+        if result.is_err() {
             self.shared.words()[SYNC_FAILED].store(1, Ordering::SeqCst);
             note_failed_sync(&self.container, self.set);
         }
-        said
+        result
     }
 
     fn sync_segment(&self, stream: u16, segment: u32, file_name: FileName) -> Result<()> {
@@ -149,7 +149,7 @@ impl LogSet {
             opened = store.open(&path, Open::READ);
         }
         match opened {
-            Ok(file) => self.told(file.sync_data()).at("sync the data log", &path)?,
+            Ok(file) => self.note_failure(file.sync_data()).at("sync the data log", &path)?,
             // Decided, and not made yet.
             Err(Errno::NOENT) => return Ok(()),
             Err(errno) => return Err(errno).at("open the data log", &path),
@@ -159,7 +159,7 @@ impl LogSet {
             // durable; on others they came with the first segment.
             let dirs = if backend > 0 { 5 } else { 1 };
             for dir in path.ancestors().skip(1).take(dirs) {
-                self.told(store.sync_dir(dir)).at("sync the directory", dir)?;
+                self.note_failure(store.sync_dir(dir)).at("sync the directory", dir)?;
             }
         }
         Ok(())
@@ -194,12 +194,12 @@ impl LogSet {
         };
         self.sync_data()?;
         let index = self.index()?;
-        self.told(index.sync_data()).at("sync the index log", &self.index_path)?;
+        self.note_failure(index.sync_data()).at("sync the index log", &self.index_path)?;
         // Its name too, once: what was found under no name after a power loss would be found by
         // nobody.
         if words[INDEX_NAMED].load(Ordering::SeqCst) == 0 {
             let dir = self.index_path.parent().unwrap_or(&self.container.dir);
-            self.told(self.container.store.sync_dir(dir)).at("sync the directory", dir)?;
+            self.note_failure(self.container.store.sync_dir(dir)).at("sync the directory", dir)?;
             words[INDEX_NAMED].store(1, Ordering::SeqCst);
         }
         must_be_synced(&self.container, self.set)?;
@@ -214,7 +214,7 @@ impl LogSet {
         if synced.load(Ordering::SeqCst) == 0 {
             sync().inspect_err(|error| {
                 if error.is_of_sync() {
-                    let _ = self.told(Err(error.errno()));
+                    let _ = self.note_failure(Err(error.errno()));
                 }
             })?;
             synced.store(1, Ordering::SeqCst);

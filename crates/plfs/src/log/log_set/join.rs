@@ -20,7 +20,7 @@ use super::page::{
 use super::place::PlaceOf;
 use super::{LogSet, open_to_readers};
 use crate::config::Config;
-use crate::container::{Container, cover_all, publish, read_clock, write_clock};
+use crate::container::{Container, cover_all, log_sets, publish, read_clock, write_clock};
 use crate::error::{At, Error, Result};
 use crate::log::index_log::{scan, unexplained};
 use crate::store::machine::random_u64;
@@ -177,7 +177,8 @@ impl LogSet {
             };
             put_dir(words, &container.dir);
             let wanted = if seen.is_new { Wanted::New } else { wanted };
-            let Found { set, youngest, is_of_crowd } = found(container, wanted, claim, complete)?;
+            let OwnedSet { set, youngest, is_of_crowd } =
+                take_over_or_create_set(container, wanted, claim, complete)?;
             // Fenced before the set's directory was there: the set may have been removed, and
             // somebody else's by now.
             if read_mark(container, set)?.is_none_or(|there| there.nonce != mark.nonce) {
@@ -311,8 +312,7 @@ pub fn horizon(container: &Container, config: &Config) -> Result<Option<u64>> {
 /// The largest stamp of a block in any index log. Reads them all.
 fn newest(container: &Container) -> Result<u64> {
     let mut newest = 0;
-    for name in container.list()? {
-        let Name::LogSet(set) = name else { continue };
+    for set in log_sets(container.list()?) {
         scan(container, set, 0, |_, header, _| {
             newest = newest.max(header.stamp);
             Ok(())
@@ -322,7 +322,7 @@ fn newest(container: &Container) -> Result<u64> {
 }
 
 /// A log set that a process has become the founder of.
-struct Found {
+struct OwnedSet {
     set: u32,
     /// A stamp that none of its blocks exceeds; `None`: it is new.
     youngest: Option<u64>,
@@ -332,12 +332,12 @@ struct Found {
 
 /// Becomes owner of a set: one without a mark whose index log this user may write, else (or if only
 /// that is `wanted`) a new one. Creating the mark exclusively is what makes us the owner.
-fn found(
+fn take_over_or_create_set(
     container: &Container,
     wanted: Wanted,
     own: impl Fn(u32) -> Result<bool>,
     complete: impl Fn(&Container, u32) -> Result<Option<u64>>,
-) -> Result<Found> {
+) -> Result<OwnedSet> {
     // A file with so many log sets gets no better by a look at all of them for each that comes.
     let (names, is_whole) = match wanted {
         Wanted::Any | Wanted::WithTray => container.list_some(TAKEOVER_NAMES_MAX)?,
@@ -392,7 +392,7 @@ fn found(
             };
             match youngest {
                 Ok(Some(youngest)) => {
-                    return Ok(Found { set, youngest: Some(youngest), is_of_crowd });
+                    return Ok(OwnedSet { set, youngest: Some(youngest), is_of_crowd });
                 }
                 Ok(None) => remove_mark(container, set)?,
                 Err(error) => return remove_mark(container, set).and(Err(error)),
@@ -412,7 +412,7 @@ fn found(
         match container.store.mkdir(&dir, 0o755) {
             Ok(()) => {
                 open_to_readers(container, &dir, container.store.stat(&dir, Links::Stay), 0o755)?;
-                return Ok(Found { set, youngest: None, is_of_crowd });
+                return Ok(OwnedSet { set, youngest: None, is_of_crowd });
             }
             Err(Errno::EXIST) => remove_mark(container, set)?,
             Err(errno) => return remove_mark(container, set).and(Err(errno).at("create", &dir)),

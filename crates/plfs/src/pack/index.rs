@@ -1,7 +1,7 @@
 //! What a process knows of a pack: the join of what logs say, over a tree, and how far each log was
 //! read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use plfs_format::index_log::{At as Place, Header, LogId, block_at};
 use plfs_format::name::{self, SegmentRef};
@@ -11,7 +11,7 @@ use plfs_pack::{FileState, Found, Names, View, is_fold_due};
 use super::tree::{Below, Tree};
 use crate::container::{Container, log_sets};
 use crate::error::{Error, Result};
-use crate::log::{HeldData, LogSet, NodeLog, Said, scan_whole};
+use crate::log::{HeldData, LogEnd, LogSet, NodeLog, scan_whole};
 use crate::store::{Errno, Links};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -23,7 +23,7 @@ const TRIES: usize = 16;
 /// need not ask the tree, and one that is gone is in none.
 type Open = HashMap<FileId, Weak<Mutex<View>>>;
 
-pub(super) struct Known {
+pub(super) struct PackIndex {
     container: Arc<Container>,
     pub names: Names,
     pub tree: Option<Tree>,
@@ -43,7 +43,7 @@ pub(super) struct Known {
     pub generation: u64,
     /// Goes up when files may be in the pack no more.
     pub removals: u64,
-    /// All was read. If not, what was asked for would be missing: [`Known::load`] first.
+    /// All was read. If not, what was asked for would be missing: [`PackIndex::load`] first.
     pub is_whole: bool,
 }
 
@@ -84,12 +84,12 @@ enum Looked {
     Anew,
 }
 
-impl Known {
+impl PackIndex {
     /// Nothing yet.
-    pub fn new(container: Arc<Container>) -> Known {
+    pub fn new(container: Arc<Container>) -> PackIndex {
         // An unknown boot (0) holds nothing that anybody could rely on.
         let own_boot = container.store.boot(container.root()).unwrap_or(0);
-        Known {
+        PackIndex {
             container,
             names: Names::default(),
             tree: None,
@@ -173,7 +173,7 @@ impl Known {
     }
 
     /// The tree, if all that it covers is there.
-    fn usable_tree(&self, sets: &HashSet<u32>) -> Result<Option<Tree>> {
+    fn usable_tree(&self, sets: &BTreeSet<u32>) -> Result<Option<Tree>> {
         if self.is_treeless {
             return Ok(None);
         }
@@ -205,7 +205,7 @@ impl Known {
         Ok(())
     }
 
-    fn look_at(&mut self, sets: &HashSet<u32>) -> Result<Looked> {
+    fn look_at(&mut self, sets: &BTreeSet<u32>) -> Result<Looked> {
         let is_gone = |(set, read): (&u32, &u64)| *read > 0 && !sets.contains(set);
         if self.read.iter().any(is_gone) {
             return Ok(Looked::Anew);
@@ -226,11 +226,11 @@ impl Known {
         }
     }
 
-    /// [`Known::look_at_log`] of the node's own log, for who builds a block. False: all is to be
-    /// read anew, and not now.
-    pub fn look_at_own(&mut self, set: u32, said: &Said<'_>) -> Result<bool> {
+    /// [`PackIndex::look_at_log`] of the node's own log, for the caller that builds a block. False:
+    /// all is to be read anew, and not now.
+    pub fn look_at_own(&mut self, set: u32, end: &LogEnd<'_>) -> Result<bool> {
         let from = self.read.get(&set).copied().unwrap_or(0);
-        Ok(self.read_log_with(set, said.recent(from))? == Looked::Whole)
+        Ok(self.read_log_with(set, end.recent(from))? == Looked::Whole)
     }
 
     fn read_log(&mut self, set: u32) -> Result<Looked> {
@@ -291,7 +291,7 @@ impl Known {
     }
 
     /// Whether an error says that the tree is damaged: then it is not used any more, and all is to
-    /// be [loaded](Known::load).
+    /// be [loaded](PackIndex::load).
     pub fn doubt_tree(&mut self, error: &Error) -> bool {
         let is_damage = self.tree.is_some() && Tree::is_damage(error);
         self.is_treeless |= is_damage;

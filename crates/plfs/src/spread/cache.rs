@@ -9,7 +9,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, lock};
 
 /// Directories that are remembered. 4,096: some MB.
-const KNOWN_MAX: usize = 4096;
+const DIRS_MAX: usize = 4096;
 /// Directories on the storage whose names are remembered, for who comes back with a descriptor of
 /// one, or works in it. 65,536: some 20 MB.
 const NAMED_MAX: usize = 65_536;
@@ -19,7 +19,7 @@ type Seen = (u64, Option<Arc<Dir>>);
 
 /// The directories that a process knows.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct NameCache {
     pub(super) dirs: Mutex<LruCache<PathBuf, Seen>>,
     /// Some were spread.
     pub(super) any: AtomicBool,
@@ -28,9 +28,9 @@ pub(crate) struct Known {
     named: Mutex<LruCache<PathBuf, PathBuf>>,
 }
 
-impl Default for Known {
-    fn default() -> Known {
-        Known {
+impl Default for NameCache {
+    fn default() -> NameCache {
+        NameCache {
             dirs: Mutex::new(LruCache::unbounded()),
             any: AtomicBool::new(false),
             named: Mutex::new(LruCache::unbounded()),
@@ -38,7 +38,7 @@ impl Default for Known {
     }
 }
 
-impl Known {
+impl NameCache {
     /// The next look asks the storage.
     pub(crate) fn forget(&self) {
         lock(&self.dirs).clear();
@@ -47,7 +47,7 @@ impl Known {
     pub(super) fn put(&self, path: &Path, now: u64, found: Option<Arc<Dir>>) {
         let mut dirs = lock(&self.dirs);
         dirs.put(path.to_path_buf(), (now, found));
-        if dirs.len() > KNOWN_MAX {
+        if dirs.len() > DIRS_MAX {
             dirs.pop_lru();
         }
     }
@@ -69,7 +69,7 @@ impl Known {
         }
     }
 
-    /// The path that [`Known::remember`] was told for `place`.
+    /// The path that [`NameCache::remember`] was given for `place`.
     pub(crate) fn name_of(&self, place: &Path) -> Option<PathBuf> {
         lock(&self.named).get(place).cloned()
     }

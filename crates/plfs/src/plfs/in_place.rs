@@ -1,0 +1,206 @@
+//! Plain files: whether a file is one, who writes it, and what a program writes in place.
+
+use std::path::Path;
+
+use plfs_format::attribute::Decision;
+use plfs_format::layout::Workload;
+
+use super::{OpenOptions, Opened, PROMOTE_BYTES, Plfs, Writers};
+use crate::container::base;
+use crate::error::Result;
+use crate::file::{Access, File};
+use crate::logical::LogicalFile;
+use crate::plain::{Entered, PlainFile, Written};
+use crate::process::Process;
+use crate::store::writers::{Entry, OtherWriter};
+use crate::store::{Kind, Stat, StoreFile, Time};
+use crate::sync::{Arc, Weak, lock};
+
+/// Whether somebody may be writing it at this moment on another node.
+pub(super) fn is_young(stat: &Stat) -> bool {
+    Time::now().ns() - stat.mtime.ns() < YOUNG_NS
+}
+
+/// How long after its last write a plain file may be under way on another node: 60 s, in which the
+/// processes of a job open what one of them has created.
+const YOUNG_NS: i128 = 60_000_000_000;
+
+impl Plfs {
+    /// A handle on a plain file that is open as `file`, with stat `stat`, by a path and options of
+    /// which only `create` and `exclusive` do not matter any more. One that is written by several
+    /// processes, as far as this node knows, becomes a container.
+    ///
+    /// Costs a look into a table in memory for a file that is to be written, and a lock.
+    pub fn opened_plain(
+        &self,
+        file: Arc<dyn StoreFile>,
+        stat: &Stat,
+        path: &Path,
+        options: OpenOptions,
+    ) -> Result<Opened> {
+        let access = options.access;
+        let in_place = |shared| {
+            let (process, path) = (self.process.clone(), Arc::from(path));
+            let identity = (stat.dev, stat.ino);
+            File::in_place(process, identity, shared, file.clone(), path, access)
+        };
+        if stat.kind != Kind::File || !access.write {
+            return Ok(Opened::Plain(in_place(None)));
+        }
+        let (shared, other) = self.share_plain(stat);
+        // What is rewritten is this process's from now on, whoever wrote it before.
+        let is_kept = stat.len == 0 || !options.truncate;
+        let is_short = stat.len <= PROMOTE_BYTES || self.workload_of(path)? == Workload::Shared;
+        let is_young = || !self.process.is_local(stat.dev, path) && is_young(stat);
+        let has_others = match other {
+            OtherWriter::Open => true,
+            OtherWriter::Closed => false,
+            OtherWriter::Unknown => is_young(),
+        };
+        if is_kept
+            && (is_short && has_others || options.writers == Writers::Several)
+            && (stat.nlink <= 1 || base::is_begun(file.as_ref(), stat))
+            && let Some(logical) = self.promote(file.as_ref(), stat, path)?
+        {
+            let handle = File::new(logical, path, access);
+            if options.truncate {
+                handle.mark_written();
+            }
+            return Ok(Opened::Logical(handle));
+        }
+        let handle = in_place(Some(shared));
+        if options.truncate {
+            handle.mark_written();
+            if stat.len > 0 {
+                handle.set_len(0)?;
+            }
+        }
+        Ok(Opened::Plain(handle))
+    }
+
+    /// What handles of the process on a plain file share, which the process enters in the node's
+    /// table; and who else is there, unless this process is.
+    pub(super) fn share_plain(&self, stat: &Stat) -> (Arc<PlainFile>, OtherWriter) {
+        self.share_plain_as((stat.dev, stat.ino), None)
+    }
+
+    /// [`Plfs::share_plain`] for who may have entered the process there already.
+    pub(super) fn share_plain_as(
+        &self,
+        key: (u64, u64),
+        entry: Option<Entry>,
+    ) -> (Arc<PlainFile>, OtherWriter) {
+        let mut open = lock(&self.plain);
+        let writing =
+            self.process.writers().zip(entry).map(|(writers, entry)| writers.writing(entry));
+        if let Some(shared) = open.get(&key).and_then(Weak::upgrade) {
+            return (shared, OtherWriter::Closed);
+        }
+        let (entered, other) = match (self.process.writers(), writing) {
+            (_, Some(writing)) => (Entered::As(writing), OtherWriter::Closed),
+            (Some(writers), None) => {
+                let (writing, other) = writers.enter(key);
+                (writing.map_or(Entered::NoRoom, Entered::As), other)
+            }
+            (None, None) => (Entered::Alone, OtherWriter::Unknown),
+        };
+        let shared = Arc::new(PlainFile::new(key, entered));
+        open.insert(key, &shared);
+        (shared, other)
+    }
+
+    /// Decides that a plain file stays plain for ever, unless something else is decided of it. For
+    /// who lets programs write it in a way that PLFS does not see; `why` is for people. A file that
+    /// has a container already is told by its link count (see [`may_be_logical`]).
+    ///
+    /// False if the file has a container, or is about to get one.
+    pub fn pin(&self, file: &dyn StoreFile, why: &str) -> bool {
+        // Who may not may not promote it either.
+        !matches!(base::pin(file, why), Ok(Decision::Container { .. }))
+    }
+
+    pub(super) fn promote(
+        &self,
+        file: &dyn StoreFile,
+        stat: &Stat,
+        path: &Path,
+    ) -> Result<Option<Arc<LogicalFile>>> {
+        let Process { store, config, layouts, .. } = self.process.as_ref();
+        let root = self.root_for(path);
+        // Its owner alone may, for whom a mount acts.
+        let of_owner = store.for_owner(stat.uid, stat.gid);
+        let store = of_owner.as_ref().unwrap_or(store);
+        let Some((mut container, summary)) =
+            base::promote(store, config, layouts, file, path, &root)?
+        else {
+            return Ok(None);
+        };
+        self.made_one();
+        container.index_bytes = config.index_bytes;
+        let container = Arc::new(container.opened(stat.uid, stat.gid));
+        Ok(Some(self.process.share(container, summary, path)))
+    }
+
+    /// Whether a new file at `path` is a plain one. So are those where no container can be.
+    pub fn is_born_plain(&self, path: &Path, options: OpenOptions) -> Result<bool> {
+        Ok(options.writers == Writers::Unknown && self.workload_of(path)? == Workload::Auto)
+    }
+
+    /// A handle on a plain file that was created a moment ago, and is open as `file`.
+    pub fn created_plain(
+        &self,
+        file: Arc<dyn StoreFile>,
+        stat: &Stat,
+        path: &Path,
+        options: OpenOptions,
+    ) -> File {
+        let (shared, _) = self.share_plain(stat);
+        let (process, path) = (self.process.clone(), Arc::from(path));
+        let identity = (stat.dev, stat.ino);
+        File::in_place(process, identity, Some(shared), file, path, options.access)
+    }
+
+    /// Enters the process in the node's table as a writer of a plain file that it has made, and is
+    /// to write without a handle: it then does itself what a handle does, up to
+    /// [`Plfs::written_in_place`] or [`Plfs::leave_in_place`]. `None`: it needs one from the
+    /// beginning, as the first file of the process does. Takes no lock, and no memory.
+    pub fn enter_in_place(&self, identity: (u64, u64)) -> Option<Entry> {
+        let needs_handle = self.uses_bases() || self.process.config.sync_on_close;
+        self.process.known_writers().filter(|_| !needs_handle)?.enter_once(identity)
+    }
+
+    /// What is not 0 once the next call of who has entered must look; as long as the process lives.
+    pub fn flag_in_place(&self, entry: Entry) -> *const u64 {
+        // INVARIANT: there is a table if there is an entry.
+        self.process
+            .known_writers()
+            .map_or(std::ptr::null(), |it| it.flag_of(entry).as_ptr().cast())
+    }
+
+    /// Who has entered has looked, and closes the file.
+    pub fn leave_in_place(&self, entry: Entry) {
+        self.process.known_writers().inspect(|writers| writers.leave(entry));
+    }
+
+    /// A handle for who has entered, on what he has written; `file` stays open as long.
+    pub fn written_in_place(
+        &self,
+        file: Arc<dyn StoreFile>,
+        identity: (u64, u64),
+        path: &Path,
+        access: Access,
+        written: &Written,
+    ) -> File {
+        let (shared, _) = self.share_plain_as(identity, written.entry);
+        shared.take_over(written);
+        let (process, path) = (self.process.clone(), Arc::from(path));
+        let file = File::in_place(process, identity, Some(shared), file, path, access);
+        if written.is_written {
+            file.mark_written();
+        }
+        if written.must_look || self.uses_bases() {
+            file.look_first();
+        }
+        file
+    }
+}
