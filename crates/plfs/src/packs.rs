@@ -270,7 +270,7 @@ impl OpenPack {
             };
         }
         let is_free =
-            now - seen.at.min(now) < SEEN_NS && !seen.names.contains(OsStr::from_bytes(name));
+            now.saturating_sub(seen.at) < SEEN_NS && !seen.names.contains(OsStr::from_bytes(name));
         seen.since.filter(|_| is_free)
     }
 
@@ -506,8 +506,8 @@ impl Packs {
         Ok(Some(open))
     }
 
-    /// The pack of `dir`, if it was there a moment ago. Nobody removes one that this process writes;
-    /// what processes of the node do to another one is heard.
+    /// The pack of `dir`, if it was there a moment ago. Nobody removes one that this process
+    /// writes; what processes of the node do to another one is heard.
     fn believed(&self, dir: &Path, wanted: Wanted, now: u64) -> Option<Arc<OpenPack>> {
         let mut table = lock(&self.table);
         let found = *table.packed.get(dir)?;
