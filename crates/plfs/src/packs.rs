@@ -411,6 +411,17 @@ struct Found {
     rings: Option<u64>,
 }
 
+impl Found {
+    /// Whether the pack was there a moment ago. Nobody removes one that this process writes; what
+    /// processes of the node do to another one is heard.
+    fn is_there(self, open: &OpenPack, wanted: Wanted, now: u64) -> bool {
+        let is_silent = || self.rings.is_some() && self.rings == open.rings();
+        now.saturating_sub(self.at) < FOUND_NS
+            && !open.has_failed()
+            && (open.is_writer() || wanted == Wanted::Know && is_silent())
+    }
+}
+
 /// What somebody wants of a pack that he looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -458,18 +469,23 @@ impl Packs {
         gets_one: impl FnOnce() -> bool,
     ) -> Result<Option<Arc<OpenPack>>> {
         let now = boot_time_ns();
-        if let Some(then) = lock(&self.table).packless.get(dir)
+        let mut table = lock(&self.table);
+        if let Some(then) = table.packless.get(dir)
             && now.saturating_sub(*then) < BELIEVED_NS
         {
             return Ok(None);
         }
-        if let Some(believed) = self.believed(dir, wanted, now) {
-            self.tell(believed.container().identity, Some(&believed))?;
-            return Ok(Some(believed));
+        let last = table.found(dir);
+        drop(table);
+        // Before the look.
+        let rings = last.as_ref().and_then(|(_, open)| open.rings());
+        if let Some((found, open)) = last
+            && found.is_there(&open, wanted, now)
+        {
+            self.tell(found.key, Some(&open))?;
+            return Ok(Some(open));
         }
         let path = dir.join(NAME);
-        // Before the look.
-        let rings = lock(&self.table).rings_of(dir);
         let Ok(stat) = store.stat(&path, Links::Stay) else {
             if gets_one() {
                 return Ok(None);
@@ -504,19 +520,6 @@ impl Packs {
             open.moved(dir);
         }
         Ok(Some(open))
-    }
-
-    /// The pack of `dir`, if it was there a moment ago. Nobody removes one that this process
-    /// writes; what processes of the node do to another one is heard.
-    fn believed(&self, dir: &Path, wanted: Wanted, now: u64) -> Option<Arc<OpenPack>> {
-        let mut table = lock(&self.table);
-        let found = *table.packed.get(dir)?;
-        let is_fresh = now.saturating_sub(found.at) < FOUND_NS;
-        let known = table.packs.get(&found.key).filter(|_| is_fresh)?.clone();
-        drop(table);
-        let is_silent = || found.rings.is_some() && found.rings == known.rings();
-        let is_there = known.is_writer() || wanted == Wanted::Know && is_silent();
-        (!known.has_failed() && is_there).then_some(known)
     }
 
     /// The pack at this place, whose directory may have another name by now; if that was removed,
@@ -631,10 +634,13 @@ impl Packs {
 }
 
 impl Table {
-    /// Of the pack that the directory had when it was found last.
-    fn rings_of(&mut self, dir: &Path) -> Option<u64> {
-        let found = self.packed.get(dir)?;
-        self.packs.get(&found.key)?.rings()
+    /// The pack that a directory had when somebody looked last.
+    fn found(&mut self, dir: &Path) -> Option<(Found, Arc<OpenPack>)> {
+        if self.packed.is_empty() {
+            return None;
+        }
+        let found = *self.packed.get(dir)?;
+        Some((found, self.packs.get(&found.key)?.clone()))
     }
 
     /// Which pack a directory has.
