@@ -847,6 +847,25 @@ mod tests {
         assert!(map.heap_bytes() < 1 << 20, "{}", map.heap_bytes());
     }
 
+    /// A damaged flat index may name any segment. What was left of such an entry, because it was
+    /// cut or overwritten in part, ended the process of the next one who made a flat index.
+    #[test]
+    fn what_is_left_of_an_entry_with_a_segment_that_is_not_listed_is_refused() {
+        for count in [2, 3] {
+            let mut map = ExtentMap::new();
+            let run = Run { logical: 0, length: 4, stride: 10, count, segment: 22, physical: 0 };
+            map.insert(run, order(1));
+            let mut map = reopened(&map, false);
+            map.insert_truncate(order(2), 12);
+            map.insert(Run::single(100, 4, 0, 0), order(3));
+            let numbers = Numbers { set_of: &[0; 2], sets: &[0] };
+            for settled in [false, true] {
+                let bad = map.image(Vec::new(), &numbers, settled).unwrap_err();
+                assert_eq!(bad.what, "an entry names a segment that is not listed");
+            }
+        }
+    }
+
     /// A map on an image of this one, as a flat index is used.
     fn reopened(map: &ExtentMap, settled: bool) -> ExtentMap {
         let numbers = Numbers { set_of: &[0; 1000], sets: &[0] };

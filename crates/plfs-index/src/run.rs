@@ -6,9 +6,16 @@ use crate::HOLE;
 /// (FORMAT.md section 3).
 pub(crate) const MAX_END: u64 = i64::MAX as u64;
 
-/// The number that a segment has in `numbers`. A hole keeps its own.
+/// A number that no segment has: no file has as many.
+const UNLISTED: u32 = HOLE - 1;
+
+/// The number that a segment has in `numbers`. A hole keeps its own. A damaged flat index may name
+/// any segment: one that is not listed there is in no table.
 pub fn renumbered(segment: u32, numbers: &[u32]) -> u32 {
-    if segment == HOLE { HOLE } else { numbers[segment as usize] }
+    match segment {
+        HOLE => HOLE,
+        _ => numbers.get(segment as usize).copied().unwrap_or(UNLISTED),
+    }
 }
 
 /// A place in the total order of all records of a file: larger wins (FORMAT.md section 4).

@@ -98,7 +98,7 @@ impl ExtentMap {
             bulk.pack();
             bulk.singles = Vec::new();
             runs.extend(bulk.runs.drain(..).map(|(run, order)| {
-                (Run { segment: segments[run.segment as usize], ..run }, order)
+                (Run { segment: renumbered(run.segment, &segments), ..run }, order)
             }));
             let sets: Vec<(u32, u32)> =
                 bulk.sets.iter().map(|set| (by_id.get(set).copied().unwrap_or(0), *set)).collect();
