@@ -430,8 +430,10 @@ impl Door {
         } else {
             rename()?;
         }
-        if type_of(before.st_mode) == FileType::Directory {
+        let is_dir = |stat: &Stat| type_of(stat.st_mode) == FileType::Directory;
+        if is_dir(&before) || replaced.as_ref().is_some_and(is_dir) {
             self.plfs.forget_flat();
+            self.plfs.forget_packs_seen();
         }
         if replaced.as_ref().map(key_of) == Some(key_of(&before)) {
             // Two names of one file: nothing happened.

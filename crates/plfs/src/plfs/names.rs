@@ -13,6 +13,7 @@ use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::file::Access;
 use crate::lifecycle;
+use crate::packs::Wanted;
 use crate::spread::How;
 use crate::store::machine::{boot_time_ns, random_u64};
 use crate::store::{Errno, Kind, Links, Open, Time};
@@ -136,7 +137,7 @@ impl Plfs {
         if let Some(done) = self.unlink_changing(path)? {
             return Ok(done);
         }
-        if let Some((pack, name)) = self.in_pack(path)? {
+        if let Some((pack, name)) = self.in_pack(path, Wanted::Change)? {
             return self.unlink_packed(&pack, name, path);
         }
         let container = self.container_to_remove(path);
