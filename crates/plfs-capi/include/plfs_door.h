@@ -46,7 +46,7 @@ int plfs_door_below_managed(int dirfd, const char *path);
 int plfs_door_opens_managed(int dirfd, const char *path);
 
 /**
- * The working directory may have been changed, or renamed.
+ * The working directory may have been changed, or a directory renamed.
  */
 void plfs_door_moved(void);
 

@@ -523,9 +523,13 @@ impl Door {
         }
     }
 
-    /// A name found by readdir, looked up; `None` if it has gone since.
-    pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: Entry) -> Option<FileAttr> {
-        self.look_up_in(parent, entry.name).ok()
+    /// A name found by readdir, looked up; `None` if it has gone since. An error: nobody can tell
+    /// now what it is.
+    pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: Entry) -> Result<Option<FileAttr>> {
+        match self.look_up_in(parent, entry.name) {
+            Err(Errno::NOENT) => Ok(None),
+            other => other.map(Some),
+        }
     }
 }
 
