@@ -473,19 +473,25 @@ impl Filesystem for Fuse {
     ) {
         let done = run("readdirplus", || {
             self.door.readdir(caller(request), fh.0, offset, |parent, entry, next| {
-                if entry.name == "." || entry.name == ".." {
-                    // The kernel reads only the number and the type of these.
-                    let attr = crate::fs::bare_attr(entry);
-                    return !reply.add(
-                        INodeNo(0),
-                        next,
-                        entry.name,
-                        &Duration::ZERO,
-                        &attr,
-                        NO_GENERATION,
-                    );
-                }
-                let Some(attr) = self.door.look_up_entry(parent, entry) else { return true };
+                let is_of_dir = entry.name == "." || entry.name == "..";
+                let found = (!is_of_dir).then(|| self.door.look_up_entry(parent, entry));
+                let attr = match found {
+                    Some(Ok(Some(attr))) => attr,
+                    Some(Ok(None)) => return true,
+                    // The kernel reads only the number and the type of these. A name that cannot be
+                    // looked up now is there all the same.
+                    None | Some(Err(_)) => {
+                        let attr = crate::fs::bare_attr(entry);
+                        return !reply.add(
+                            INodeNo(0),
+                            next,
+                            entry.name,
+                            &Duration::ZERO,
+                            &attr,
+                            NO_GENERATION,
+                        );
+                    }
+                };
                 let full =
                     reply.add(attr.ino, next, entry.name, &self.door.ttl, &attr, NO_GENERATION);
                 if full {

@@ -205,6 +205,11 @@ impl Error {
         }
     }
 
+    /// Whether it says nothing of the file: descriptors, memory or time were short.
+    pub fn is_of_the_moment(&self) -> bool {
+        is_of_the_moment(self.errno())
+    }
+
     /// What is wrong with a backend, for who wanted these bytes of a file.
     pub(crate) fn of_range(self, from: u64, length: u64) -> Error {
         match self {
@@ -256,6 +261,14 @@ impl Error {
     pub(crate) fn too_long() -> Error {
         Error::invalid(Errno::FBIG, "the write is longer than files may be (ulimit -f)")
     }
+}
+
+/// [`Error::is_of_the_moment`] of an error number.
+pub(crate) fn is_of_the_moment(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR | Errno::AGAIN | Errno::TIMEDOUT
+    )
 }
 
 /// What an error number means for this path, in words.

@@ -5,9 +5,10 @@
 //! which is to be seen at once. One that is known is asked for at each call by a stat, because
 //! directories are renamed.
 //!
-//! Where storage travels, who writes a pack, or only reads names of it, believes for a moment what
-//! he has seen of its directory: there such a stat costs more than a file of the pack
-//! (docs/decisions/0023).
+//! Where storage travels, who makes files in a pack that he writes, or only reads names of it,
+//! believes for a moment what he has seen of its directory: there such a stat costs more than a
+//! file of the pack (docs/decisions/0023). Who changes or removes what is there asks: by that name
+//! another directory may be meant by now.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -21,12 +22,12 @@ use plfs_format::pack::{CHANGING, NAME, NAME_MAX};
 
 use crate::autocommit::{self, Autocommit};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{At, Error, Result};
 use crate::lifecycle::remove_if_nameless;
 use crate::pack::{FileId, Pack, PackOptions, Since};
 use crate::store::machine::boot_time_ns;
 use crate::store::shm::{NOTE_UNIT, NOTES_BYTES, Notes};
-use crate::store::{Links, Open, Store, StoreFile};
+use crate::store::{Errno, Links, Open, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Arc, Mutex, PoisonError, lock};
 
@@ -256,6 +257,11 @@ impl OpenPack {
         if now >= seen.due || seen.dir != dir {
             let since = self.pack.since()?;
             let names = store.list(dir).ok().filter(|names| names.len() < LISTED_MAX);
+            // Another directory may have the name since the pack was found there.
+            let of = store.stat(&dir.join(NAME), Links::Stay).ok()?;
+            if (of.dev, of.ino) != self.pack.container().identity {
+                return None;
+            }
             let took = boot_time_ns() - now;
             let rests = match names {
                 Some(_) => SEEN_NS.max(took * LIST_RESTS_TIMES),
@@ -416,17 +422,22 @@ impl Found {
     /// processes of the node do to another one is heard.
     fn is_there(self, open: &OpenPack, wanted: Wanted, now: u64) -> bool {
         let is_silent = || self.rings.is_some() && self.rings == open.rings();
-        now.saturating_sub(self.at) < FOUND_NS
-            && !open.has_failed()
-            && (open.is_writer() || wanted == Wanted::Know && is_silent())
+        let is_there = match wanted {
+            Wanted::Change => false,
+            Wanted::Make => open.is_writer(),
+            Wanted::Know => open.is_writer() || is_silent(),
+        };
+        is_there && now.saturating_sub(self.at) < FOUND_NS && !open.has_failed()
     }
 }
 
 /// What somebody wants of a pack that he looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// To change it: nobody may have removed it.
+    /// To change or remove what it has, or it: it must be the pack of this directory now.
     Change,
+    /// To make a name in it: nobody may have removed it.
+    Make,
     /// To know a name of it, as it was a moment ago.
     Know,
 }
@@ -442,6 +453,9 @@ struct Table {
     packless: LruCache<PathBuf, u64>,
     /// Those with one where storage travels.
     packed: LruCache<PathBuf, Found>,
+    /// How often what was found of directories was forgotten: who looks meanwhile remembers
+    /// nothing.
+    forgotten: u64,
     /// What was lost when a pack was given up that nobody used: the next one who comes is told.
     lost: HashMap<(u64, u64), Error>,
 }
@@ -453,6 +467,7 @@ impl Default for Packs {
             replaced: Vec::new(),
             packless: LruCache::unbounded(),
             packed: LruCache::unbounded(),
+            forgotten: 0,
             lost: HashMap::new(),
         };
         Packs { table: Mutex::new(table), found: AtomicBool::new(false) }
@@ -475,27 +490,37 @@ impl Packs {
         {
             return Ok(None);
         }
-        let last = table.found(dir);
+        let (last, forgotten) = (table.found(dir), table.forgotten);
         drop(table);
         // Before the look.
         let rings = last.as_ref().and_then(|(_, open)| open.rings());
-        if let Some((found, open)) = last
-            && found.is_there(&open, wanted, now)
-        {
-            self.tell(found.key, Some(&open))?;
-            return Ok(Some(open));
+        if let Some((found, open)) = last {
+            if found.is_there(&open, wanted, now) {
+                self.tell(found.key, Some(&open))?;
+                return Ok(Some(open));
+            }
+            // What the storage says now counts, whatever that is.
+            lock(&self.table).packed.pop(dir);
         }
         let path = dir.join(NAME);
-        let Ok(stat) = store.stat(&path, Links::Stay) else {
-            if gets_one() {
+        let stat = match store.stat(&path, Links::Stay) {
+            // Who may not search the directory gets nothing of it.
+            Err(
+                Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::LOOP | Errno::NAMETOOLONG,
+            ) => {
+                if gets_one() {
+                    return Ok(None);
+                }
+                let mut table = lock(&self.table);
+                if table.forgotten == forgotten {
+                    table.packless.put(dir.to_path_buf(), now);
+                }
+                if table.packless.len() > DIRS_MAX {
+                    table.packless.pop_lru();
+                }
                 return Ok(None);
             }
-            let mut table = lock(&self.table);
-            table.packless.put(dir.to_path_buf(), now);
-            if table.packless.len() > DIRS_MAX {
-                table.packless.pop_lru();
-            }
-            return Ok(None);
+            other => other.at("look for the pack of", dir)?,
         };
         // One that has failed is told to who has it open; who comes begins anew.
         let is_good =
@@ -508,7 +533,10 @@ impl Packs {
             known.moved(dir);
             known.is_changing.store(is_changing, Ordering::Release);
             if !known.container().local && !is_changing {
-                lock(&self.table).remember(dir, Found { key, at: now, rings });
+                let mut table = lock(&self.table);
+                if table.forgotten == forgotten {
+                    table.remember(dir, Found { key, at: now, rings });
+                }
             }
             return Ok(Some(known));
         }
@@ -608,6 +636,7 @@ impl Packs {
         let mut table = lock(&self.table);
         table.packless.clear();
         table.packed.clear();
+        table.forgotten += 1;
         for open in table.packs.values() {
             open.forget_seen();
         }

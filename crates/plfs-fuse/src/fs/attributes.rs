@@ -45,6 +45,7 @@ impl Door {
         match found {
             Ok(found) if found.totals.is_some() => Ok(logical_attr(inode.id, &found.stat)),
             Ok(_) => Ok(attr_of(inode.id, stat)),
+            Err(error) if error.is_of_the_moment() => Err(errno_of(error)),
             Err(error) => {
                 // A name whose container is gone or damaged is listed and can be removed; opening
                 // it gives the error.

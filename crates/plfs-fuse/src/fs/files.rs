@@ -285,9 +285,7 @@ impl Door {
                 if let Some(flat) = self.flat(inode)? {
                     return self.sync_flat(&flat);
                 }
-                if let Some(pack) = self.pack_of(inode)? {
-                    pack.sync().map_err(errno_of)?;
-                }
+                self.sync_pack(inode)?;
                 let fd = rustix::fs::open(
                     magic(dir_of(inode)?),
                     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,

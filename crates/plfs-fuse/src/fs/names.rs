@@ -430,8 +430,10 @@ impl Door {
         } else {
             rename()?;
         }
-        if type_of(before.st_mode) == FileType::Directory {
+        let is_dir = |stat: &Stat| type_of(stat.st_mode) == FileType::Directory;
+        if is_dir(&before) || replaced.as_ref().is_some_and(is_dir) {
             self.plfs.forget_flat();
+            self.plfs.forget_packs_seen();
         }
         if replaced.as_ref().map(key_of) == Some(key_of(&before)) {
             // Two names of one file: nothing happened.
@@ -521,9 +523,13 @@ impl Door {
         }
     }
 
-    /// A name found by readdir, looked up; `None` if it has gone since.
-    pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: Entry) -> Option<FileAttr> {
-        self.look_up_in(parent, entry.name).ok()
+    /// A name found by readdir, looked up; `None` if it has gone since. An error: nobody can tell
+    /// now what it is.
+    pub fn look_up_entry(&self, parent: &Arc<Inode>, entry: Entry) -> Result<Option<FileAttr>> {
+        match self.look_up_in(parent, entry.name) {
+            Err(Errno::NOENT) => Ok(None),
+            other => other.map(Some),
+        }
     }
 }
 

@@ -57,7 +57,8 @@ impl Door {
         Ok(path)
     }
 
-    /// The pack of a directory. Costs nothing for one that had none a moment ago.
+    /// The pack of a directory, as it was a moment ago: what changes something in it asks again.
+    /// Costs nothing for one that had none.
     pub(super) fn pack_of(&self, dir: &Inode) -> Result<Option<Arc<OpenPack>>> {
         if lock(&dir.packless).is_some_and(|until| Instant::now() < until) {
             return Ok(None);
@@ -66,9 +67,26 @@ impl Door {
             return Ok(None);
         }
         let _acting = Acting::as_daemon();
-        let found = self.plfs.pack(&self.dir_path(dir)?).map_err(errno_of)?;
+        let path = self.dir_path(dir)?;
+        if path.starts_with(self.root.path.join("..")) {
+            // By the number of a descriptor, which may be another directory's in a moment.
+            self.plfs.forget_packs_seen();
+        }
+        let found = self.plfs.pack_as_seen(&path).map_err(errno_of)?;
         *lock(&dir.packless) = found.is_none().then(|| Instant::now() + BELIEVED);
         Ok(found)
+    }
+
+    /// Makes the files of a directory's pack durable, if it has one.
+    pub(super) fn sync_pack(&self, dir: &Inode) -> Result<()> {
+        if self.pack_of(dir)?.is_none() {
+            return Ok(());
+        }
+        let _acting = Acting::as_daemon();
+        match self.plfs.pack(&self.dir_path(dir)?).map_err(errno_of)? {
+            Some(pack) => pack.sync().map_err(errno_of),
+            None => Ok(()),
+        }
     }
 
     /// What a name is in the pack of its directory.

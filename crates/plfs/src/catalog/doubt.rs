@@ -15,7 +15,7 @@ use plfs_index::{ExtentMap, Order, Overlaps, Ranges, Run, Stretch};
 
 use super::Purpose;
 use crate::container::Container;
-use crate::error::Result;
+use crate::error::{At, Error, Result, is_of_the_moment};
 use crate::store::{self, Errno, Open, StoreFile};
 use crate::sync::Arc;
 
@@ -335,7 +335,7 @@ impl Case {
             }
         }
         let (mut verdict, mut decided) = (Verdict::default(), Ranges::default());
-        let mut data = Data::new(container);
+        let mut data = Data::new(container, doubts.of_this_boot);
         // The newest first: what it hides need not be there.
         for (order, run, whose) in self.items.iter().rev() {
             let looks = match whose {
@@ -380,6 +380,8 @@ struct Data<'a> {
     /// Bytes that were read once, and those that were read again.
     once: u64,
     again: u64,
+    /// What is decided outlasts what cannot be read now.
+    lasts: bool,
 }
 
 /// What is there of the data that a sum is of.
@@ -394,7 +396,7 @@ enum Seen {
 }
 
 impl<'a> Data<'a> {
-    fn new(container: &'a Container) -> Data<'a> {
+    fn new(container: &'a Container, lasts: bool) -> Data<'a> {
         Data {
             container,
             file: None,
@@ -403,6 +405,7 @@ impl<'a> Data<'a> {
             seen: HashMap::new(),
             once: 0,
             again: 0,
+            lasts,
         }
     }
 
@@ -489,7 +492,8 @@ impl<'a> Data<'a> {
 
     /// Whether a part of a stretch has its sum; `None` if `set`, whose index log says so, is gone.
     /// What cannot be read for another reason than that it is not there counts as right: whoever
-    /// reads it is told.
+    /// reads it is told. Not so where descriptors or memory are short, nor for a flat index: it
+    /// would be believed when it can be read again.
     fn is_right(
         &mut self,
         at: SegmentRef,
@@ -544,6 +548,14 @@ impl<'a> Data<'a> {
                         return Ok(None);
                     }
                     break Seen::Less;
+                }
+                Err(errno) if is_of_the_moment(errno) => {
+                    let path = self.container.segment_path(&at)?;
+                    return Err(errno).at("read", &path);
+                }
+                Err(_) if self.lasts => {
+                    let why = "data that may not be durable cannot be read now";
+                    return Err(Error::invalid(Errno::AGAIN, why));
                 }
                 Err(_) => break Seen::Unknown,
             }

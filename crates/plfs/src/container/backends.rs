@@ -223,7 +223,8 @@ impl Table<'_> {
                 Ok(true) => return Ok(Some(file)),
                 Ok(false) => thread::sleep(std::time::Duration::from_millis(10)),
                 // No locks there: who changes an entry at the same time may win.
-                Err(_) => return Ok(None),
+                Err(Errno::NOLCK | Errno::INVAL) => return Ok(None),
+                Err(errno) => return Err(errno).at("lock", &dir),
             }
         }
         Err(Error::refused(Errno::BUSY, "lock", &dir, "another process has had the lock for long"))

@@ -120,16 +120,25 @@ pub fn find_decided(
     }
     let recorded = Path::new(OsStr::from_bytes(root));
     let above_mount = mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
-    let mut looked = Vec::<PathBuf>::new();
+    let (mut looked, mut unknown) = (Vec::<PathBuf>::new(), None);
     for root in above_mount.chain(path.ancestors().skip(1)).chain([recorded]) {
         let dir = container_dir(root, *uuid);
         if looked.contains(&dir) {
             continue;
         }
-        if let Some(found) = open_whole(store, root, *uuid, stat)? {
-            return Ok(Some(found));
+        match open_whole(store, root, *uuid, stat) {
+            Ok(Some(found)) => return Ok(Some(found)),
+            Ok(None) => {}
+            // Where a copy comes from its container is not.
+            Err(_) if is_copy && root == recorded => {}
+            // Another of these may have it.
+            Err(error) => drop(unknown.get_or_insert(error)),
         }
         looked.push(dir);
+    }
+    // What was written to the container would be hidden, or come to lie over what is written now.
+    if let Some(error) = unknown {
+        return Err(error);
     }
     let is_root = |root: &Path| {
         let found = store.stat(&root.join(name::ROOT_DIR), Links::Stay);
@@ -161,9 +170,8 @@ fn open_whole(
     match view.stat(&dir.join(name::BASE), Links::Stay) {
         Ok(base) if (base.dev, base.ino) == (stat.dev, stat.ino) => {}
         // Another container, or a copy of this one.
-        Ok(_) => return Ok(None),
-        Err(Errno::LOOP) => return Err(Errno::LOOP).at("use", &dir),
-        Err(_) => return Ok(None),
+        Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+        Err(errno) => return Err(errno).at("use", &dir),
     }
     let path = dir.join(name::SUPER);
     let file = match view.open(&path, Open::READ.briefly()) {

@@ -414,8 +414,8 @@ impl Container {
         let above_mount =
             mounts.iter().map(PathBuf::as_path).filter(|mount| path.starts_with(mount));
         let roots = above_mount.chain(path.ancestors().skip(1)).chain(recorded);
-        let (mut looked, mut copy_of, mut refused) =
-            (Vec::<PathBuf>::new(), None::<Container>, None);
+        let (mut looked, mut copy_of) = (Vec::<PathBuf>::new(), None::<Container>);
+        let (mut refused, mut unknown) = (None, None);
         for root in roots {
             let dir = container_dir(root, superblock.uuid);
             if looked.contains(&dir) {
@@ -426,10 +426,17 @@ impl Container {
                     return Ok(container);
                 }
                 Ok(copy) => copy_of = copy_of.or(Some(Container { copied: true, ..copy })),
-                Err(error) if error.errno() == Errno::LOOP => refused = refused.or(Some(error)),
-                Err(_) => {}
+                Err(error) => match error.errno() {
+                    Errno::NOENT | Errno::NOTDIR => {}
+                    Errno::LOOP | Errno::ACCESS | Errno::PERM => refused = refused.or(Some(error)),
+                    _ => unknown = unknown.or(Some(error)),
+                },
             }
             looked.push(dir);
+        }
+        // Of a copy of the tree the original has other bytes.
+        if let Some(error) = unknown {
+            return Err(error);
         }
         match (copy_of, refused) {
             (Some(container), _) => Ok(container),

@@ -1,5 +1,7 @@
 //! The names of a pack: opening and creating files by them, removing and renaming.
 
+use std::time::Instant;
+
 use plfs_format::pack::{self as format, FileId, GONE_MAX, NAME_MAX, Place, Record};
 use plfs_pack::{FileState, Found};
 
@@ -19,7 +21,9 @@ pub type Beside<'a> = (Option<Since>, &'a dyn Fn() -> Result<()>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Since {
     /// Ordinary names that they had made.
-    pub beside: u64,
+    beside: u64,
+    /// When the process came to them: in another page others are counted.
+    joined: Instant,
     /// Removals that the process knew of: who moves a file out makes its ordinary name first.
     removals: u64,
 }
@@ -138,6 +142,15 @@ impl Pack {
         })?;
         let known = self.ask(state, |index| index.by_id(found.0, name))?;
         Ok(self.handle(state, name, (found.0, known)))
+    }
+
+    /// Who has just made an ordinary name of a file of the pack, which is to lose it there, tells
+    /// processes of the node: that the directory has none is not believed any more.
+    pub fn makes_beside(&self) -> Result<()> {
+        let state = &mut *lock(&self.state);
+        self.join_as_mover(state)?;
+        self.writer(state)?.set.count_beside();
+        Ok(())
     }
 
     /// Removes a file.
@@ -278,7 +291,13 @@ impl Pack {
 
 impl Since {
     fn now(known: &PackIndex, writer: &Writer) -> Since {
-        Since { beside: writer.set.made_beside(), removals: known.removals }
+        let (beside, joined) = (writer.set.made_beside(), writer.joined);
+        Since { beside, joined, removals: known.removals }
+    }
+
+    /// Whether processes of the node have made an ordinary name since, whatever was removed.
+    pub fn has_same_names(self, now: Since) -> bool {
+        (self.beside, self.joined) == (now.beside, now.joined)
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Writer {
     /// Where the last block of this process ends that may not be durable; 0: there is none.
     pub unsynced: u64,
     pub owned: Instant,
+    /// When it came: what is counted in the node's page is counted since it is there.
+    pub joined: Instant,
     pub poison: Option<Error>,
 }
 
@@ -64,6 +66,7 @@ impl Writer {
             node_end: 0,
             unsynced: 0,
             owned: Instant::now(),
+            joined: Instant::now(),
             poison: None,
         }
     }

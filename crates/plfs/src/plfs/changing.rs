@@ -18,22 +18,23 @@ use super::small::{Packs, parts, temporary};
 use crate::error::{At, Result};
 use crate::file::Packed;
 use crate::pack::{Pack, PackOpen, PackStat};
-use crate::packs::OpenPack;
+use crate::packs::{OpenPack, Wanted};
 use crate::spread::Turn;
 use crate::store::{Errno, Kind, Links, Open};
 use crate::sync::Arc;
 
 impl Plfs {
     /// The pack of the directory of `path`, if its files move at this time.
-    pub(super) fn changing<'a>(&self, path: &'a Path) -> Result<Option<Packs<'a>>> {
+    /// Of one that was found a moment ago they do not: they wait longer before they begin.
+    pub(super) fn changing<'a>(&self, path: &'a Path, wanted: Wanted) -> Result<Option<Packs<'a>>> {
         let Some((dir, name)) = parts(path) else { return Ok(None) };
-        Ok(self.pack(dir)?.filter(|pack| pack.is_changing()).map(|pack| (pack, name)))
+        Ok(self.find_pack(dir, wanted)?.filter(|pack| pack.is_changing()).map(|pack| (pack, name)))
     }
 
     /// Whether the files of the directory of `path` move into its pack, or out of it, at this time:
     /// then [`Plfs::unlink`] and [`Plfs::rename`] are for its ordinary files as well.
     pub fn is_changing(&self, path: &Path) -> Result<bool> {
-        Ok(self.changing(path)?.is_some())
+        Ok(self.changing(path, Wanted::Know)?.is_some())
     }
 
     /// What the pack has by the name `path`, if that is what the name shows.
@@ -79,7 +80,7 @@ impl Plfs {
     pub(super) fn before_write(&self, path: &Path) -> Result<()> {
         let Some((dir, _)) = parts(path) else { return Ok(()) };
         let _turn = self.turn(dir)?;
-        if let Some((pack, name)) = self.changing(path)?
+        if let Some((pack, name)) = self.changing(path, Wanted::Change)?
             && pack.is_leaving()?
             && let Some(stat) = self.shown_in(&pack, path)?
         {
@@ -97,11 +98,13 @@ impl Plfs {
         path: &Path,
     ) -> Result<()> {
         pack.changes();
-        let (store, tmp) = (&self.process.store, temporary(&pack.dir()));
+        let (store, dir) = (&self.process.store, pack.dir());
+        let tmp = temporary(&dir);
         let file = pack.open_file(name, PackOpen::default())?;
         let made = self.write_out(&Packed::new(pack.clone(), file), stat, &tmp, path);
         let _ = store.unlink(&tmp);
         made?;
+        store.sync_dir(&dir).at("sync", &dir)?;
         pack.unlink_if(name, stat).map(drop)
     }
 
@@ -117,9 +120,9 @@ impl Plfs {
 
     /// [`Plfs::unlink`] in a directory whose files move; `None` elsewhere.
     pub(super) fn unlink_changing(&self, path: &Path) -> Result<Option<()>> {
-        let Some((pack, _)) = self.changing(path)? else { return Ok(None) };
+        let Some((pack, _)) = self.changing(path, Wanted::Know)? else { return Ok(None) };
         let _turn = self.turn(&pack.dir())?;
-        let Some((pack, name)) = self.changing(path)? else { return Ok(None) };
+        let Some((pack, name)) = self.changing(path, Wanted::Change)? else { return Ok(None) };
         let ordinary = self.process.store.stat(path, Links::Stay);
         if ordinary.is_ok_and(|stat| stat.kind == Kind::Dir) {
             return Err(Errno::ISDIR).at("remove", path);
@@ -139,7 +142,8 @@ impl Plfs {
 
     /// [`Plfs::rename`] where the files of one of the directories move; `None` elsewhere.
     pub(super) fn rename_changing(&self, from: &Path, to: &Path) -> Result<Option<()>> {
-        let (source, target) = (self.changing(from)?, self.changing(to)?);
+        let changing = |wanted| Ok((self.changing(from, wanted)?, self.changing(to, wanted)?));
+        let (source, target) = changing(Wanted::Know)?;
         if source.is_none() && target.is_none() {
             return Ok(None);
         }
@@ -149,7 +153,7 @@ impl Plfs {
         dirs.sort();
         dirs.dedup();
         let _turns = dirs.iter().map(|dir| self.turn(dir)).collect::<Result<Vec<_>>>()?;
-        let (source, target) = (self.changing(from)?, self.changing(to)?);
+        let (source, target) = changing(Wanted::Change)?;
         if source.is_none() && target.is_none() {
             return Ok(None);
         }

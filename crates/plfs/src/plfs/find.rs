@@ -10,6 +10,7 @@ use crate::catalog::Totalizer;
 use crate::container::{self, Container, base};
 use crate::error::{At, Error, Result};
 use crate::file::logical_stat;
+use crate::packs::Wanted;
 use crate::process::Process;
 use crate::store::{Errno, Kind, Links, Open, Stat, StoreFile, Time};
 use crate::sync::{Arc, Weak, lock};
@@ -104,7 +105,7 @@ impl Plfs {
         if let Some(stat) = self.stat_flat(path, links)? {
             return Ok(stat);
         }
-        if let Some((pack, name)) = self.in_pack(path)? {
+        if let Some((pack, name)) = self.in_pack(path, Wanted::Know)? {
             return packed_stat(&pack, name);
         }
         match self.process.store.stat(path, links) {

@@ -13,6 +13,7 @@ use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::file::Access;
 use crate::lifecycle;
+use crate::packs::Wanted;
 use crate::spread::How;
 use crate::store::machine::{boot_time_ns, random_u64};
 use crate::store::{Errno, Kind, Links, Open, Time};
@@ -136,7 +137,7 @@ impl Plfs {
         if let Some(done) = self.unlink_changing(path)? {
             return Ok(done);
         }
-        if let Some((pack, name)) = self.in_pack(path)? {
+        if let Some((pack, name)) = self.in_pack(path, Wanted::Change)? {
             return self.unlink_packed(&pack, name, path);
         }
         let container = self.container_to_remove(path);
@@ -213,11 +214,13 @@ impl Plfs {
         to: &Path,
         rename: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let replaced = self.container_to_change(to, Links::Stay).unwrap_or(None);
-        if replaced.is_some()
-            || self.process.store.stat(to, Links::Stay).is_ok_and(|stat| stat.kind == Kind::File)
-        {
-            self.make_durable(from, replaced.is_some())?;
+        let found = self.container_to_change(to, Links::Stay);
+        // What cannot be looked at may be one: then it goes by its name only.
+        let may_be_logical = !matches!(found, Ok(None));
+        let replaced = found.unwrap_or(None);
+        let stat = self.process.store.stat(to, Links::Stay);
+        if replaced.is_some() || stat.is_ok_and(|stat| stat.kind == Kind::File) {
+            self.make_durable(from, may_be_logical)?;
         }
         let done = rename()?;
         self.forget_packs_seen();
@@ -237,8 +240,13 @@ impl Plfs {
     pub(super) fn make_durable(&self, path: &Path, replaces: bool) -> Result<()> {
         let store = &self.process.store;
         let sync = || match self.container_behind(path, Links::Stay) {
-            Err(error) if error.errno() == Errno::ACCESS => Err(error),
-            // The rename says what is wrong.
+            // Whether it has bytes that are not durable nobody can tell now.
+            Err(error @ Error::Io { .. })
+                if !matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::LOOP) =>
+            {
+                Err(error)
+            }
+            // The rename says what is wrong; and a damaged file can be renamed.
             Err(_) => Ok(()),
             Ok(Some(_)) => match self.open(path, OpenOptions::read())? {
                 Opened::Logical(file) => file.sync().and(file.close()),

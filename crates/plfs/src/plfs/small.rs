@@ -82,11 +82,17 @@ impl Plfs {
         writes: bool,
     ) -> Result<Option<Small<'a>>> {
         let Some((dir, name)) = parts(path) else { return Ok(None) };
-        let wanted = if create || writes { Wanted::Change } else { Wanted::Know };
+        let wanted = if create { Wanted::Make } else { Wanted::Know };
         let mut pack = self.find_pack(dir, wanted)?;
-        if writes && pack.as_ref().is_some_and(|pack| pack.is_changing()) {
-            self.before_write(path)?;
-            pack = self.pack(dir)?;
+        if writes && let Some(known) = &pack {
+            // What is there is not written because of what was seen a moment ago.
+            if self.shown_in(known, path)?.is_some() {
+                pack = self.pack(dir)?;
+            }
+            if pack.as_ref().is_some_and(|pack| pack.is_changing()) {
+                self.before_write(path)?;
+                pack = self.pack(dir)?;
+            }
         }
         if let Some(known) = &pack
             && let Some(stat) = self.shown_in(known, path)?
@@ -275,21 +281,26 @@ impl Plfs {
     }
 
     /// The pack of the directory `dir`, if it has one. Costs a stat; for a directory that had none
-    /// a moment ago, and is not for small files, nothing; and nothing where this process writes the
-    /// pack and has found it on storage that travels in the last tenth of a second.
+    /// a moment ago, and is not for small files, nothing.
     pub fn pack(&self, dir: &Path) -> Result<Option<Arc<OpenPack>>> {
         self.find_pack(dir, Wanted::Change)
     }
 
-    fn find_pack(&self, dir: &Path, wanted: Wanted) -> Result<Option<Arc<OpenPack>>> {
+    pub(super) fn find_pack(&self, dir: &Path, wanted: Wanted) -> Result<Option<Arc<OpenPack>>> {
         let gets_one = || matches!(self.workload_of(&dir.join("file")), Ok(Workload::Small));
         let Process { packs, store, config, .. } = &*self.process;
         packs.find(store, config, (dir, wanted), gets_one)
     }
 
-    /// [`Plfs::pack`], which is made if there is none. It belongs to the directory's owner.
+    /// [`Plfs::pack`], as it was a tenth of a second ago at most, for who wants to know names.
+    pub fn pack_as_seen(&self, dir: &Path) -> Result<Option<Arc<OpenPack>>> {
+        self.find_pack(dir, Wanted::Know)
+    }
+
+    /// The pack of a directory for a new file; made if there is none. It belongs to the directory's
+    /// owner.
     pub fn make_pack(&self, dir: &Path) -> Result<Arc<OpenPack>> {
-        if let Some(found) = self.pack(dir)? {
+        if let Some(found) = self.find_pack(dir, Wanted::Make)? {
             return Ok(found);
         }
         let store = &self.process.store;
@@ -303,9 +314,9 @@ impl Plfs {
     }
 
     /// The pack that has the name `path`.
-    pub(super) fn in_pack<'a>(&self, path: &'a Path) -> Result<Option<Packs<'a>>> {
+    pub(super) fn in_pack<'a>(&self, path: &'a Path, wanted: Wanted) -> Result<Option<Packs<'a>>> {
         let Some((dir, name)) = parts(path) else { return Ok(None) };
-        let Some(pack) = self.pack(dir)? else { return Ok(None) };
+        let Some(pack) = self.find_pack(dir, wanted)? else { return Ok(None) };
         Ok(self.shown_in(&pack, path)?.map(|_| (pack, name)))
     }
 
@@ -320,7 +331,8 @@ impl Plfs {
         if options.access.write && self.is_changing(path)? {
             self.before_write(path)?;
         }
-        match self.in_pack(path)? {
+        let wanted = if options.access.write { Wanted::Change } else { Wanted::Know };
+        match self.in_pack(path, wanted)? {
             Some(found) => self.open_in(found, path, options).map(Some),
             None => Ok(None),
         }
@@ -353,7 +365,11 @@ impl Plfs {
         if name.len() > pack::NAME_MAX {
             return Err(Errno::NAMETOOLONG).at("create", path);
         }
-        let pack = self.make_pack(dir)?;
+        let mut pack = self.make_pack(dir)?;
+        if !options.exclusive && self.shown_in(&pack, path)?.is_some() {
+            // What is there is not cut because of what was seen a moment ago.
+            pack = self.pack(dir)?.map_or_else(|| self.make_pack(dir), Ok)?;
+        }
         let mut since = pack.has_not(self.process.store.as_ref(), dir, name);
         if since.is_none() {
             since = pack.since();
@@ -415,7 +431,8 @@ impl Plfs {
     /// times. The handle goes on with that. Durable on return. Whether it is out.
     ///
     /// Whatever ends it leaves the file in the pack or outside; where both are, they are the same.
-    /// A name that an ordinary file has already keeps its file in the pack.
+    /// A name that an ordinary file has already keeps its file in the pack, and so does a pack whose
+    /// directory has been renamed since it was found.
     pub fn move_out(&self, file: &File) -> Result<bool> {
         let Some(packed) = file.packed() else { return Ok(false) };
         if packed.is_out() || !packed.pack.outgrown(&packed.file)? {
@@ -424,42 +441,66 @@ impl Plfs {
         packed.move_out(|packed| {
             packed.pack.commit()?;
             let Some(name) = packed.pack.name_of(&packed.file)? else { return Ok(None) };
-            let path = packed.pack.dir().join(OsStr::from_bytes(&name));
-            let stat = packed.pack_stat()?;
-            if stat.size > MOVED_MAX {
+            let (dir, stat) = (packed.pack.dir(), packed.pack_stat()?);
+            if stat.size > MOVED_MAX || !self.has_pack(&dir, &packed.pack)? {
                 return Ok(None);
             }
-            let tmp = temporary(&packed.pack.dir());
+            let (path, tmp) = (dir.join(OsStr::from_bytes(&name)), temporary(&dir));
             let made = self.write_out(packed, &stat, &tmp, &path);
             let is_out = match made {
-                Ok(true) => {
+                Ok(false) => Ok(false),
+                made => made.and_then(|_| {
+                    packed.pack.makes_beside()?;
+                    self.process.store.sync_dir(&dir).at("sync", &dir)?;
                     // Behind the sync: a name that is there after a power cut has its bytes.
-                    let gone = packed.pack.unlink_if(&name, &stat);
-                    if !matches!(gone, Ok(true)) {
-                        let _ = self.process.store.unlink(&path);
-                    }
-                    let gone = gone?;
-                    if gone {
-                        packed.pack.sync()?;
-                    }
-                    gone
-                }
-                Ok(false) => false,
-                Err(error) => {
-                    let _ = self.process.store.unlink(&tmp);
-                    return Err(error);
-                }
+                    Ok(self.has_pack(&dir, &packed.pack)? && packed.pack.unlink_if(&name, &stat)?)
+                }),
             };
+            let is_in = match &is_out {
+                Ok(is_out) => !is_out,
+                // What failed may have been behind the removal.
+                Err(_) => matches!(packed.pack.name_of(&packed.file), Ok(Some(_))),
+            };
+            if is_in {
+                self.take_copy_away(&tmp, &path);
+            }
             let _ = self.process.store.unlink(&tmp);
-            match is_out {
-                true => self.open_own(&path).map(Some),
+            match is_out? {
+                true => {
+                    packed.pack.sync()?;
+                    self.open_own(&path).map(Some)
+                }
                 false => Ok(None),
             }
         })
     }
 
-    /// Copies a file of a pack to `tmp`, durably, and gives it the name `path` as well. False if
-    /// there is something.
+    /// Whether a directory has this pack now.
+    fn has_pack(&self, dir: &Path, pack: &OpenPack) -> Result<bool> {
+        let name = dir.join(pack::NAME);
+        match self.process.store.stat(&name, Links::Stay) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            other => {
+                let of = other.at("stat", &name)?;
+                Ok((of.dev, of.ino) == pack.container().identity)
+            }
+        }
+    }
+
+    /// Takes the name `path` from the copy of a file that stays in its pack, unless somebody has
+    /// put another file there meanwhile.
+    fn take_copy_away(&self, tmp: &Path, path: &Path) {
+        let store = &self.process.store;
+        let identity = |path| store.stat(path, Links::Stay).map(|stat| (stat.dev, stat.ino));
+        if let Ok(copy) = identity(tmp)
+            && identity(path) == Ok(copy)
+        {
+            let _ = store.unlink(path);
+        }
+    }
+
+    /// Copies a file of a pack to `tmp`, durably, and gives it the name `path` as well, which the
+    /// caller makes durable. False if there is something.
     pub(super) fn write_out(
         &self,
         packed: &Packed,
@@ -483,12 +524,9 @@ impl Plfs {
         attributes(store, tmp, stat)?;
         file.sync_all().at("sync", tmp)?;
         match store.link(tmp, path) {
-            Err(Errno::EXIST) => return Ok(false),
-            other => other.at("create", path)?,
+            Err(Errno::EXIST) => Ok(false),
+            other => other.at("create", path).map(|()| true),
         }
-        let dir = path.parent().unwrap_or(Path::new("/"));
-        store.sync_dir(dir).at("sync", dir)?;
-        Ok(true)
     }
 
     fn open_own(&self, path: &Path) -> Result<File> {
@@ -582,9 +620,10 @@ impl Plfs {
         pack.unlink(name)?;
         // One that it hid goes with it: the name is gone when this returns.
         let dir = path.parent().unwrap_or(path);
-        let made = |since: Since| since.beside;
-        let seen = pack.has_not(self.process.store.as_ref(), dir, name).map(made);
-        if seen.is_some() && seen == pack.since().map(made) {
+        let seen = pack.has_not(self.process.store.as_ref(), dir, name);
+        if let Some((then, now)) = seen.zip(pack.since())
+            && then.has_same_names(now)
+        {
             return Ok(());
         }
         match self.process.store.stat(path, Links::Stay) {
@@ -602,7 +641,8 @@ impl Plfs {
     /// What an ordinary file replaces goes from the pack behind the rename: whatever comes in
     /// between, the name shows the old file or the new one.
     pub(super) fn rename_packed(&self, from: &Path, to: &Path) -> Result<Option<()>> {
-        let (source, target) = (self.in_pack(from)?, self.in_pack(to)?);
+        let in_pack = |path| self.in_pack(path, Wanted::Change);
+        let (source, target) = (in_pack(from)?, in_pack(to)?);
         match (source, target) {
             (None, None) => Ok(None),
             (None, Some((pack, name))) => {

@@ -196,6 +196,10 @@ impl Names<'_> {
             if source.spot.base == place.base && !target.via.is_empty() {
                 // The link that led to what was there is replaced.
                 if target.stat.is_some() {
+                    // That is on another file system: a power cut must not bring the link back
+                    // where it leads to nothing.
+                    let shadow = place.path.parent().unwrap_or(&dir.home);
+                    self.store.sync_dir(shadow).at("sync", shadow)?;
                     self.remove_gone(target.path())?;
                 }
                 for Via { at, moved } in target.via.iter().rev() {

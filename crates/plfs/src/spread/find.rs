@@ -188,11 +188,17 @@ impl Names<'_> {
     pub(super) fn top(&self, path: &Path) -> Result<Option<Arc<Dir>>> {
         let layout = match own_layout(self.store, path) {
             Ok(Some(layout)) if layout.workload == Some(Workload::Flat) => layout,
+            Ok(_) => return Ok(None),
             // Of one that cannot be read nobody knows where its names are.
-            Err(error) if self.last_map(path).is_ok_and(|last| last.is_some()) => {
-                return Err(error);
-            }
-            _ => return Ok(None),
+            Err(error) => match self.last_map(path) {
+                Ok(None) => return Ok(None),
+                Err(error) if is_gone(error.errno()) => return Ok(None),
+                // Who may not read it has not made names in it.
+                Err(no) if no.errno() == Errno::ACCESS && error.errno() == Errno::ACCESS => {
+                    return Ok(None);
+                }
+                _ => return Err(error),
+            },
         };
         // `plfs layout` asks for an empty directory; people may edit the file.
         let entries = self.store.list(path).at("list", path)?;

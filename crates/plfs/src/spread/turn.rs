@@ -29,7 +29,10 @@ impl Turn {
             match file.try_gate() {
                 Ok(true) => return Ok(Some(Turn(file))),
                 Ok(false) => thread::sleep(Duration::from_millis(1)),
-                Err(_) => return Ok(None),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK | Errno::INVAL) => {
+                    return Ok(None);
+                }
+                Err(errno) => return Err(errno).at("lock", path),
             }
         }
         Err(Error::refused(Errno::BUSY, "lock", path, "another process has it for long"))

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Links, Open, Store, read_full, write_full};
+use plfs::store::{Errno, Links, Open, Store, read_full, write_full};
 use plfs::{Config, Error, File, Finding, OpenOptions, Opened, Plfs, Severity, Workload, Writers};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of, rounds, seeds};
 
@@ -833,6 +833,79 @@ fn a_flat_index_does_not_hide_what_was_synced() {
         }
         let (old, new) = is_old_or_new(&memory, path, 3_000, 200);
         assert!(new > 0 && (flatten || old >= 20), "{old} {new}");
+    }
+}
+
+/// Whoever looked at data in doubt when no descriptor was left took it for right, and a flat index
+/// said so for ever: what a power cut had taken hid what was synced.
+#[test]
+fn data_in_doubt_that_cannot_be_looked_at_is_not_believed() {
+    let (memory, path) = (memory(), Path::new("/m/f"));
+    let node = Node::new();
+    let plfs = node.process(Arc::new(memory.clone()));
+    let file = open(&plfs, path).unwrap();
+    file.write_at(&[b'o'; 20_000], 0).unwrap();
+    file.sync().unwrap();
+    file.write_at(&[b'n'; 20_000], 0).unwrap();
+    file.commit().unwrap();
+    let mut told = 0;
+    for seed in 0..100 {
+        let left = memory.crash_with(seed);
+        let store = FaultStore::new(Arc::new(left.clone()));
+        let node = Node::new();
+        let plfs = node.process(Arc::new(store.clone()));
+        let file = open(&plfs, path).unwrap();
+        for errno in [Errno::MFILE, Errno::IO] {
+            store.fail_matching(".data", Op::Open, errno);
+            if errno == Errno::MFILE {
+                told += u64::from(file.read_at(&mut [0; 9], 0).is_err());
+            }
+            told += u64::from(plfs.flatten(path).is_err());
+            store.reset();
+        }
+        let mut bytes = [0; 20_000];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 20_000);
+        assert!(bytes.iter().all(|byte| b"on".contains(byte)), "seed {seed}");
+        drop(file);
+        is_old_or_new(&left, path, 20_000, 2);
+    }
+    assert!(told > 100, "{told}");
+}
+
+/// A rename over a file whose new bytes were not synced went on where nobody could look whether
+/// they are in a container, because no descriptor was left.
+#[test]
+fn a_rename_over_a_file_that_cannot_be_looked_at_is_refused() {
+    let (memory, node) = (memory(), Node::new());
+    let store = FaultStore::new(Arc::new(memory.clone()));
+    let plfs = node.process(Arc::new(store.clone()));
+    for (name, byte) in [("/m/final", b"old"), ("/m/tmp", b"new")] {
+        let file = open(&plfs, Path::new(name)).unwrap();
+        file.write_at(byte, 0).unwrap();
+        if byte == b"old" {
+            file.sync().unwrap();
+        }
+        file.close().unwrap();
+    }
+    let other = node.process(Arc::new(store.clone()));
+    store.fail_matching("/m/tmp", Op::Open, Errno::MFILE);
+    let refused = other.rename(Path::new("/m/tmp"), Path::new("/m/final")).unwrap_err();
+    assert_eq!(refused.errno(), Errno::MFILE);
+    store.reset();
+    // A plain file, over what cannot be looked at.
+    let plain = memory.open(Path::new("/m/plain"), Open::create(0o600)).unwrap();
+    write_full(plain.as_ref(), b"new", 0).unwrap();
+    drop(plain);
+    store.fail_matching("/m/final", Op::Open, Errno::MFILE);
+    other.rename(Path::new("/m/plain"), Path::new("/m/final")).unwrap();
+    for seed in 0..100 {
+        let left = memory.crash_with(seed);
+        let found =
+            Node::new().process(Arc::new(left)).open(Path::new("/m/final"), OpenOptions::read());
+        let file = found.unwrap().file();
+        let mut bytes = [0; 3];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 3, "seed {seed}");
+        assert!(&bytes == b"old" || &bytes == b"new", "seed {seed}: {bytes:?}");
     }
 }
 

@@ -1142,6 +1142,48 @@ fn random_calls_are_those_of_an_ordinary_directory() {
     }
 }
 
+/// What replaced a name that had come from another backend was not durable when the file there was
+/// removed: a power cut brought back a link that led to nothing.
+#[test]
+fn a_name_from_another_backend_that_is_replaced_shows_the_old_or_the_new() {
+    for seed in seeds(rounds("PLFS_FLAT_CUTS", 100)) {
+        let memory = memory();
+        let (a, b, c) = apart(&node(memory.clone()));
+        let plfs = node(memory.clone());
+        let put_durably = |path: &Path, bytes: &[u8]| {
+            put(&plfs, path, bytes).unwrap();
+            plfs.open(path, OpenOptions::create()).unwrap().file().sync().unwrap();
+            let place = plfs.placed(path, Links::Stay).unwrap().into_owned();
+            memory.sync_dir(place.parent().unwrap()).unwrap();
+        };
+        put_durably(&b, b"old");
+        put_durably(&c, b"new");
+        plfs.rename(&b, &a).unwrap();
+        plfs.rename(&c, &a).unwrap();
+        let found = get(&node(memory.crash_with(seed)), &a).unwrap();
+        assert!(found == b"old" || found == b"new", "seed {seed}: {found:?}");
+    }
+}
+
+/// Where neither the layout nor the directory could be read, because no descriptor was left, a
+/// flat directory counted as an ordinary one: what was made in it nobody found.
+#[test]
+fn a_directory_that_cannot_be_read_now_is_no_ordinary_one() {
+    let memory = memory();
+    put(&node(memory.clone()), &at("f"), b"f").unwrap();
+    let store = FaultStore::new(Arc::new(memory.clone()));
+    let plfs = node(store.clone());
+    plfs.workload_of(Path::new("/m/d/x")).unwrap();
+    store.fail_matching(".plfs-layout", None, Errno::MFILE);
+    store.fail_matching(DIR, Op::List, Errno::MFILE);
+    assert_eq!(errno(plfs.is_flat(Path::new(DIR))), Some(Errno::MFILE));
+    assert_eq!(errno(plfs.is_below_flat(&at("x"))), Some(Errno::MFILE));
+    assert_eq!(errno(put(&plfs, &at("x"), b"x")), Some(Errno::MFILE));
+    assert!(memory.stat(&at("x"), Links::Stay).is_err());
+    store.reset();
+    assert_eq!(get(&plfs, &at("f")).unwrap(), b"f");
+}
+
 /// A plain file that replaces one with a container, on another backend or where one that was
 /// replaced from another backend is, was not made durable before the container went.
 #[test]

@@ -219,6 +219,52 @@ fn who_may_not_finish_a_container_is_refused() {
     assert_eq!(place.read("f"), b"aabb");
 }
 
+/// Whoever could not look whether a file has a container, because no descriptor was left, took it
+/// for plain: he read what it was before, and wrote below what others had written.
+#[test]
+fn who_cannot_look_for_a_container_does_not_take_the_file_for_plain() {
+    let place = Place::new();
+    place.promoted("f", b"aaaa", b"bb");
+    let store = FaultStore::new(place.store());
+    let config = Config { workload: Workload::Auto, ..place.scratch.config() };
+    let process = Plfs::new(Arc::new(store.clone()), config);
+    for errno in [Errno::MFILE, Errno::IO, Errno::ACCESS] {
+        store.fail_matching("/base", Op::Stat, errno);
+        let opened = process.open(&place.path("f"), OpenOptions::create());
+        assert_eq!(opened.unwrap_err().errno(), errno);
+        store.reset();
+    }
+    assert_eq!(read(&process, &place.path("f")), b"aaabb");
+}
+
+/// In a copy of a tree, whoever could not look for a file's container, because no descriptor was
+/// left, went on to that of the original.
+#[test]
+fn who_cannot_look_for_a_copied_container_does_not_take_the_original() {
+    let place = Place::new();
+    let config = Config { workload: Workload::Shared, ..place.scratch.config() };
+    let write = |path: &Path, bytes: &[u8]| {
+        let opened = Plfs::posix(config.clone()).open(path, OpenOptions::create()).unwrap();
+        let file = logical(opened);
+        file.write_at(bytes, 0).unwrap();
+        file.close().unwrap();
+    };
+    fs::create_dir(place.root().join(".plfs")).unwrap();
+    write(&place.path("f"), b"original");
+    let copy = place.root().with_file_name("copy");
+    let copied = Command::new("cp").arg("-a").arg(place.root()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    write(&copy.join("f"), b"the copy");
+    assert_eq!(place.read("f"), b"original");
+    let store = FaultStore::new(place.store());
+    let process = Plfs::new(Arc::new(store.clone()), config.clone());
+    store.fail_matching("copy/.plfs/", Op::Stat, Errno::MFILE);
+    let opened = process.open(&copy.join("f"), OpenOptions::read());
+    assert_eq!(opened.unwrap_err().errno(), Errno::MFILE);
+    store.reset();
+    assert_eq!(read(&process, &copy.join("f")), b"the copy");
+}
+
 /// A promoter's stamps begin 10 ms behind the file's modification time, which ticks. They lay in
 /// the future: what was written in place in these 10 ms, later, was hidden by them.
 #[test]

@@ -338,7 +338,7 @@ fn where_storage_travels_a_creation_costs_no_look() {
 }
 
 #[test]
-fn where_storage_travels_names_are_read_and_removed_without_looks() {
+fn where_storage_travels_names_are_read_without_looks_and_removed_with_one() {
     let world = World::shared();
     let writer = world.plfs();
     for i in 0..1000 {
@@ -348,7 +348,7 @@ fn where_storage_travels_names_are_read_and_removed_without_looks() {
     let store = Arc::new(FaultStore::new(Arc::new(world.memory.clone())));
     let plfs = world.on(store.clone());
     let looks = || store.calls_of(Op::Stat) + store.calls_of(Op::List);
-    let costs_few = |what: &str, act: &dyn Fn(&str)| {
+    let costs = |each: u64, what: &str, act: &dyn Fn(&str)| {
         act("f0");
         let (begin, before) = (Instant::now(), looks());
         for i in 1..1000 {
@@ -356,11 +356,12 @@ fn where_storage_travels_names_are_read_and_removed_without_looks() {
         }
         let tenths = 2 + begin.elapsed().as_millis() as u64 / 100;
         let looks = looks() - before;
-        assert!(looks <= 10 * tenths, "{what}: {looks} looks in {tenths} tenths of a second");
+        let most = each * 999 + 10 * tenths;
+        assert!(looks <= most, "{what}: {looks} looks in {tenths} tenths of a second");
     };
-    costs_few("stat", &|name| assert_eq!(plfs.packed_stat(&at(name)).unwrap().unwrap().size, 5));
-    costs_few("open", &|name| assert_eq!(content(&plfs, name).unwrap(), b"small"));
-    costs_few("unlink", &|name| plfs.unlink(&at(name)).unwrap());
+    costs(0, "stat", &|name| assert_eq!(plfs.packed_stat(&at(name)).unwrap().unwrap().size, 5));
+    costs(0, "open", &|name| assert_eq!(content(&plfs, name).unwrap(), b"small"));
+    costs(1, "unlink", &|name| plfs.unlink(&at(name)).unwrap());
     // What processes of the node say is heard at once.
     let other = world.plfs();
     put(&other, "late", b"small");
@@ -414,6 +415,77 @@ fn who_hears_that_a_file_has_moved_out_looks_for_it() {
         file.close().unwrap();
         assert_eq!(content(&plfs, &name).unwrap().len(), 3 << 19);
     }
+}
+
+/// For 0.1 s a process that writes a pack believed that its directory has the old name, and cut,
+/// wrote and removed files there that nobody had named any more: another directory has the name.
+#[test]
+fn who_changes_a_file_by_a_path_changes_none_of_a_directory_that_had_it() {
+    let world = World::shared();
+    let (plfs, other) = (world.plfs(), world.plfs());
+    let moved = Path::new("/m/moved");
+    let old = || {
+        let names = ["a", "b", "c", "d", "e"];
+        names.iter().for_each(|name| put(&plfs, name, b"old"));
+        world.memory.rename(Path::new(DIR), moved).unwrap();
+        world.memory.mkdir(Path::new(DIR), 0o755).unwrap();
+        let layout = Layout { workload: Some(Workload::Small), ..Layout::default() };
+        other.set_directory_layout(Path::new(DIR), Some(&layout)).unwrap();
+        names
+    };
+    let names = old();
+    let cut = OpenOptions { truncate: true, ..WRITE };
+    plfs.open(&at("a"), cut).unwrap().file().close().unwrap();
+    let file = plfs.open(&at("b"), WRITE).unwrap().file();
+    file.write_at(b"new", 0).unwrap();
+    file.close().unwrap();
+    assert_eq!(errno(plfs.unlink(&at("c"))), Errno::NOENT);
+    assert_eq!(errno(plfs.rename(&at("d"), &at("c"))), Errno::NOENT);
+    assert_eq!(errno(plfs.chmod(&at("e"), 0o777)), Errno::NOENT);
+    put(&plfs, "e", b"new");
+    plfs.exit().unwrap();
+    let reader = world.plfs();
+    for name in names {
+        let file = reader.open(&moved.join(name), OpenOptions::read()).unwrap().file();
+        let mut bytes = [0; 9];
+        assert_eq!((file.read_at(&mut bytes, 0).unwrap(), &bytes[..3]), (3, &b"old"[..]), "{name}");
+        assert_eq!(file.stat().unwrap().mode, 0o640);
+    }
+    assert_eq!(content(&reader, "b").unwrap(), b"new");
+}
+
+/// A process that left its node's log set and came again compared what was counted in a page that
+/// was gone with what is counted in the new one: it saw no file that another one had made
+/// meanwhile, and hid it.
+#[test]
+fn what_was_made_while_a_process_had_left_is_not_hidden() {
+    let world = World::shared();
+    let (plfs, other) = (world.plfs(), world.plfs());
+    for name in ["a", "b"] {
+        put(&plfs, name, b"small");
+    }
+    plfs.leave_all().unwrap();
+    world.put("f", b"ordinary");
+    other.made_beside(&at("f")).unwrap();
+    other.exit().unwrap();
+    assert_eq!(errno(create(&plfs, "f")), Errno::EXIST);
+    assert_eq!(content(&plfs, "f").unwrap(), b"ordinary");
+}
+
+/// A stat that failed counted as "there is no pack", for a second.
+#[test]
+fn who_cannot_look_for_a_pack_is_told() {
+    let world = World::new();
+    put(&world.plfs(), "f", b"small");
+    world.plfs().set_directory_layout(Path::new(DIR), None).unwrap();
+    let store = FaultStore::new(Arc::new(world.memory.clone()));
+    let plfs = world.on(Arc::new(store.clone()));
+    store.fail_matching(plfs_format::pack::NAME, Op::Stat, Errno::IO);
+    assert_eq!(errno(plfs.stat(&at("f"), Links::Stay)), Errno::IO);
+    assert_eq!(errno(plfs.open(&at("f"), WRITE)), Errno::IO);
+    store.reset();
+    assert_eq!(content(&plfs, "f").unwrap(), b"small");
+    assert!(!world.is_ordinary("f"));
 }
 
 #[test]
@@ -599,6 +671,73 @@ fn a_death_at_each_call_of_moving_out_loses_nothing() {
         kill += 1;
     }
     explored(calls, "crash points of a file that moves out of its pack");
+}
+
+/// A call that failed behind the removal from the pack made the copy go as well: the file was
+/// nowhere.
+#[test]
+fn a_call_of_moving_out_that_fails_loses_nothing() {
+    let bytes: Vec<u8> = (0..(1 << 20) + 5).map(|n| (n / 7) as u8).collect();
+    let mut calls = u64::MAX;
+    let mut failing = 0;
+    while failing <= calls {
+        let world = World::new();
+        let fault = FaultStore::new(Arc::new(world.memory.clone()));
+        let plfs = world.on(Arc::new(fault.clone()));
+        let file = create(&plfs, "f").unwrap();
+        file.write_at(&bytes, 0).unwrap();
+        file.sync().unwrap();
+        fault.reset();
+        if failing > 0 {
+            fault.fail_at(failing, Errno::IO);
+        }
+        let _ = plfs.move_out(&file);
+        if failing == 0 {
+            calls = fault.calls();
+        }
+        fault.reset();
+        let _ = plfs.exit();
+        let reader = world.plfs();
+        assert_eq!(names(&reader), ["f"], "call {failing} of {calls}");
+        assert!(content(&reader, "f").unwrap() == bytes, "call {failing} of {calls}");
+        failing += 1;
+    }
+}
+
+/// The mover removed the name of its copy when the pack had the file no more: another process had
+/// put its own file there, by a rename.
+#[test]
+fn a_file_that_replaces_one_that_moves_out_stays() {
+    let world = World::new();
+    let store = FaultStore::new(Arc::new(world.memory.clone()));
+    let (mover, other) = (world.on(Arc::new(store.clone())), world.plfs());
+    let file = create(&mover, "f").unwrap();
+    file.write_at(&vec![1; (1 << 20) + 5], 0).unwrap();
+    world.put("new", b"new");
+    store.before(DIR, Op::SyncDir, move || other.rename(&at("new"), &at("f")).unwrap());
+    assert!(!mover.move_out(&file).unwrap());
+    let reader = world.plfs();
+    assert_eq!(names(&reader), ["f"]);
+    assert_eq!(content(&reader, "f").unwrap(), b"new");
+}
+
+/// The mover went by the path that the directory had when it was found: the file went to another
+/// directory, which has it now.
+#[test]
+fn a_file_moves_out_into_its_own_directory_only() {
+    let world = World::new();
+    let plfs = world.plfs();
+    let file = create(&plfs, "f").unwrap();
+    file.write_at(&vec![1; (1 << 20) + 5], 0).unwrap();
+    let moved = Path::new("/m/moved");
+    world.memory.rename(Path::new(DIR), moved).unwrap();
+    world.memory.mkdir(Path::new(DIR), 0o755).unwrap();
+    assert!(!plfs.move_out(&file).unwrap());
+    assert!(!world.is_ordinary("f"));
+    let stat = plfs.stat(&moved.join("f"), Links::Stay).unwrap().stat;
+    assert_eq!(stat.len, (1 << 20) + 5);
+    assert!(plfs.move_out(&file).unwrap());
+    assert!(world.memory.stat(&moved.join("f"), Links::Stay).is_ok());
 }
 
 #[test]
