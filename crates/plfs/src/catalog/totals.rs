@@ -483,7 +483,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
 pub fn sync_names(container: &Container, named: Option<&Path>) -> Result<()> {
     container.sync_names(named).inspect_err(|error| {
         if error.is_of_sync() {
-            let sets = log_sets(&container.list().unwrap_or_default());
+            let sets = log_sets(container.list().unwrap_or_default());
             sets.iter().for_each(|set| log::note_failed_sync(container, *set));
         }
     })

@@ -431,8 +431,8 @@ impl Plfs {
     /// times. The handle goes on with that. Durable on return. Whether it is out.
     ///
     /// Whatever ends it leaves the file in the pack or outside; where both are, they are the same.
-    /// A name that an ordinary file has already keeps its file in the pack, and so does a pack whose
-    /// directory has been renamed since it was found.
+    /// A name that an ordinary file has already keeps its file in the pack, and so it stays where
+    /// the directory has been renamed since the pack was found.
     pub fn move_out(&self, file: &File) -> Result<bool> {
         let Some(packed) = file.packed() else { return Ok(false) };
         if packed.is_out() || !packed.pack.outgrown(&packed.file)? {
