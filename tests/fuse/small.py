@@ -244,6 +244,23 @@ def t_a_file_that_outgrows_the_pack_moves_out_unnoticed():
         assert os.listdir() == [] and m.ordinary() == []
 
 
+def t_a_file_that_outgrows_the_pack_stays_in_its_directory():
+    """It went to the directory that had the old path of its own."""
+    with Mounted() as mounted:
+        os.chdir("..")
+        fd = os.open("d/f", os.O_RDWR | os.O_CREAT, 0o644)
+        os.write(fd, b"small")
+        os.rename("d", "moved")
+        os.mkdir("d")
+        os.pwrite(fd, b"x" * MIB, MIB)
+        os.close(fd)
+        assert os.listdir("d") == [], os.listdir("d")
+        assert os.listdir("moved") == ["f"], os.listdir("moved")
+        assert read("moved/f")[MIB:] == b"x" * MIB
+        os.chdir("/")
+        mounted.down()
+
+
 def t_what_was_committed_outlives_the_daemon():
     with Mounted() as m:
         for n in range(100):

@@ -673,6 +673,38 @@ fn a_death_at_each_call_of_moving_out_loses_nothing() {
     explored(calls, "crash points of a file that moves out of its pack");
 }
 
+/// A process that had listed the directory before removed a file from the pack only: the copy that
+/// a killed mover had made came to light.
+#[test]
+fn a_copy_of_a_killed_mover_goes_with_the_file() {
+    let bytes = vec![1; (1 << 20) + 5];
+    let mut calls = u64::MAX;
+    let mut kill = 0;
+    while kill <= calls {
+        let world = World::shared();
+        let fault = FaultStore::new(Arc::new(world.memory.clone()));
+        let (mover, plfs) = (world.on(Arc::new(fault.clone())), world.plfs());
+        let file = create(&mover, "f").unwrap();
+        file.write_at(&bytes, 0).unwrap();
+        file.sync().unwrap();
+        for name in ["a", "b"] {
+            put(&plfs, name, b"small");
+            plfs.unlink(&at(name)).unwrap();
+        }
+        fault.reset();
+        if kill > 0 {
+            fault.kill_at(kill);
+        }
+        let _ = mover.move_out(&file);
+        if kill == 0 {
+            calls = fault.calls();
+        }
+        plfs.unlink(&at("f")).unwrap();
+        assert_eq!(names(&plfs), [""; 0], "call {kill} of {calls}");
+        kill += 1;
+    }
+}
+
 /// A call that failed behind the removal from the pack made the copy go as well: the file was
 /// nowhere.
 #[test]
