@@ -74,7 +74,8 @@ impl Plfs {
     /// file goes there, whose pack is made if there is none. `None`: an ordinary file, or nothing.
     /// `writes`: it is to be written.
     ///
-    /// Costs a stat in a directory with a pack, and another one with `create`.
+    /// Costs a stat in a directory with a pack, and another one with `create`; where storage
+    /// travels hardly any (docs/decisions/0023), but for a file that is there and is to be written.
     pub fn small<'a>(
         &self,
         path: &'a Path,
@@ -105,20 +106,31 @@ impl Plfs {
             return Ok(None);
         }
         super::must_be_no_layout(path)?;
-        let store = self.process.store.as_ref();
-        let mut since = pack.as_ref().and_then(|pack| pack.has_not(store, dir, name));
-        if since.is_none() {
-            since = pack.as_ref().and_then(|pack| pack.since());
-            match self.is_free(path) {
-                Err(error) if error.errno() == Errno::EXIST => return Ok(None),
-                other => other?,
-            }
-        }
+        let since = match self.look_beside(pack.as_deref(), (dir, name), path) {
+            Err(error) if error.errno() == Errno::EXIST => return Ok(None),
+            other => other?,
+        };
         let pack = pack.map_or_else(|| self.make_pack(dir), Ok)?;
         if pack.is_changing() && pack.is_leaving()? {
             return Ok(None);
         }
         Ok(Some(Small { pack, name, path, stat: None, since }))
+    }
+
+    /// For who is about to make a file of the pack: EEXIST if there is an ordinary one, as it was a
+    /// moment ago or is now, or anything else. Gives [`Pack::since`] before the look.
+    fn look_beside(
+        &self,
+        pack: Option<&OpenPack>,
+        (dir, name): (&Path, &[u8]),
+        path: &Path,
+    ) -> Result<Option<Since>> {
+        let store = self.process.store.as_ref();
+        if let Some(seen) = pack.and_then(|pack| pack.has_not(store, dir, name)) {
+            return Ok(Some(seen));
+        }
+        let since = pack.and_then(|pack| pack.since());
+        self.is_free(path).map(|()| since)
     }
 
     /// EEXIST if there is an ordinary file, or anything else.
@@ -370,11 +382,7 @@ impl Plfs {
             // What is there is not cut because of what was seen a moment ago.
             pack = self.pack(dir)?.map_or_else(|| self.make_pack(dir), Ok)?;
         }
-        let mut since = pack.has_not(self.process.store.as_ref(), dir, name);
-        if since.is_none() {
-            since = pack.since();
-            self.is_free(path)?;
-        }
+        let since = self.look_beside(Some(&*pack), (dir, name), path)?;
         pack.changes();
         let how = PackOpen {
             create: true,
