@@ -167,10 +167,13 @@ impl<'a> Root<'a> {
     /// Ids of the directory that `id` is: it may have been registered twice.
     fn twins(&self, id: u16) -> Result<Vec<u16>> {
         let (table, identity) = (self.table(), self.entry(id)?.identity);
-        let is_it = |other: &u16| {
-            table.read_entry(*other).is_ok_and(|(backend, _)| backend.identity == identity)
-        };
-        Ok(table.all()?.into_iter().filter(is_it).collect())
+        let mut twins = Vec::new();
+        for other in table.all()? {
+            if table.find_entry(other)?.is_some_and(|backend| backend.identity == identity) {
+                twins.push(other);
+            }
+        }
+        Ok(twins)
     }
 
     /// Calls `visit` with each part of a container that has data logs on the backend at `path`.
@@ -452,7 +455,7 @@ pub fn join_backend(
     let identity = crate::container::identity_at(store.as_ref(), dir)?;
     let mut again = None;
     for id in table.all()? {
-        let Ok((backend, _)) = table.read_entry(id) else { continue };
+        let Some(backend) = table.find_entry(id)? else { continue };
         match (crate::container::path_of(&backend) == dir, identity == Some(backend.identity)) {
             (true, true) => again = again.or(Some(id)),
             // Its file system may not be mounted; or there is another one now, which gets an id of

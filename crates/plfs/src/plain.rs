@@ -391,7 +391,7 @@ impl PlainFile {
         }
         let is_owner = stat.uid == store.user();
         if is_owner {
-            let root = find_root(store.as_ref(), path, &process.config.mounts);
+            let root = find_root(store.as_ref(), path, &process.config.mounts)?;
             base::promote(store, &process.config, &process.layouts, file, path, &root)?;
         }
         for tries in 0..=if is_owner { 0 } else { FINISH_TRIES } {

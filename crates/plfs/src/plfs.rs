@@ -335,7 +335,7 @@ impl Plfs {
             return Ok(Workload::Auto);
         }
         let Process { store, config, layouts, .. } = self.process.as_ref();
-        let root = self.root_for(path);
+        let root = self.root_for(path)?;
         let dir = path.parent().unwrap_or(&root);
         let said = layouts.find(store.as_ref(), dir, &root)?;
         Ok(said.workload.as_ref().map_or_else(|| config.workload_of(path), |said| said.value))
@@ -375,7 +375,7 @@ impl Plfs {
                 options.mode,
             )
         };
-        let made = match make(&self.root_for(path)) {
+        let made = match make(&self.root_for(path)?) {
             // A directory below the root is on another file system: there the file's own directory
             // is the root.
             Err(Error::Io { errno: Errno::XDEV, .. }) => {
@@ -401,14 +401,14 @@ impl Plfs {
     }
 
     /// The root that a new file at `path` would have.
-    fn root_for(&self, path: &Path) -> PathBuf {
+    fn root_for(&self, path: &Path) -> Result<PathBuf> {
         container::find_root(self.process.store.as_ref(), path, &self.process.config.mounts)
     }
 
     /// What new files in the directory `dir` are laid out by, and which directories say it. Costs a
     /// stat for each directory from `dir` up to its root.
     pub fn directory_layout(&self, dir: &Path) -> Result<DirectoryLayout> {
-        let root = self.root_for(&dir.join("file"));
+        let root = self.root_for(&dir.join("file"))?;
         self.process.layouts.forget();
         self.process
             .layouts
@@ -442,7 +442,7 @@ impl Plfs {
 
     fn put_layout(&self, dir: &Path, layout: Option<&Layout>) -> Result<()> {
         self.process.spread.forget();
-        let root = self.root_for(&dir.join("file"));
+        let root = self.root_for(&dir.join("file"))?;
         container::set_layout(&self.process.store, &self.process.config, &root, dir, layout)?;
         self.process.layouts.forget();
         Ok(())

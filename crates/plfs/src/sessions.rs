@@ -9,8 +9,7 @@ use lru::LruCache;
 
 use crate::catalog;
 use crate::container::Container;
-use crate::error::{Error, Result};
-use crate::store::Errno;
+use crate::error::Result;
 use crate::sync::{Mutex, lock};
 
 /// Files that are remembered: 65,536, some 6 MB. For files that are older a sync makes all log sets
@@ -63,16 +62,10 @@ impl Sessions {
         match &sets {
             Some(sets) => {
                 for set in sets.iter().filter(|set| Some(**set) != own) {
-                    if !catalog::sync_logs(container, Some(*set))? {
-                        let why = "this process wrote to it as another user, whose logs it may not \
-                                   open now";
-                        return Err(Error::refused(Errno::ACCESS, "sync", &container.dir, why));
-                    }
+                    catalog::sync_logs(container, Some(*set))?;
                 }
             }
-            None if forgot => {
-                catalog::sync_logs(container, None)?;
-            }
+            None if forgot => catalog::sync_logs(container, None)?,
             None => return Ok(()),
         }
         let mut inner = lock(&self.0);

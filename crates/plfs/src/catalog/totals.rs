@@ -13,7 +13,7 @@ use plfs_format::superblock::FILE_BYTES;
 
 use super::{flatten_if_worth, load_if_cheap};
 use crate::container::{Container, log_sets};
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::log;
 use crate::store::machine::random_u64;
 use crate::store::{self, Errno, Open, Time};
@@ -411,10 +411,11 @@ fn has_token(container: &Container, token: Time) -> Result<bool> {
     Ok(container.time()? == token)
 }
 
-/// Makes all logs of a log set durable, or of all sets, as far as this user may open them. Fails if
-/// a sync of one of them has failed before in this boot of the host. Whether all could be opened.
-pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
-    let mut is_whole = true;
+/// Makes all logs of a log set durable, or of all sets. Fails if a sync of one of them has failed
+/// before in this boot of the host. EACCES, after all others are durable, if there are some that
+/// this user may not open.
+pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
+    let mut refused: Option<PathBuf> = None;
     let sets = match only {
         Some(set) => BTreeSet::from([set]),
         None => log_sets(container.list()?),
@@ -427,7 +428,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
             result
         };
         let named = Cell::new(None);
-        for (backend, is_used) in backends_of(container, set) {
+        for (backend, is_used) in backends_of(container, set)? {
             let is_used = || -> Result<bool> {
                 if is_used {
                     return Ok(true);
@@ -452,8 +453,11 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
                 listed = container.store.list(&dir);
             }
             let entries = match listed {
-                Err(errno @ (Errno::NOENT | Errno::ACCESS | Errno::PERM)) => {
-                    is_whole &= errno == Errno::NOENT || !is_used()?;
+                Err(Errno::NOENT) => continue,
+                Err(Errno::ACCESS | Errno::PERM) => {
+                    if is_used()? {
+                        refused.get_or_insert(dir);
+                    }
                     continue;
                 }
                 other => other.at("list", &dir)?,
@@ -462,9 +466,9 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
                 let path = dir.join(&entry.name);
                 match container.store.open(&path, Open::READ) {
                     Ok(file) => note_failure(file.sync_data()).at("sync", &path)?,
-                    // Gone, or another user's, who syncs it.
-                    Err(errno @ (Errno::NOENT | Errno::ACCESS | Errno::PERM)) => {
-                        is_whole &= errno == Errno::NOENT;
+                    Err(Errno::NOENT) => {}
+                    Err(Errno::ACCESS | Errno::PERM) => {
+                        refused.get_or_insert(path);
                     }
                     Err(errno) => return Err(errno).at("open, to sync it,", &path),
                 }
@@ -476,7 +480,10 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<bool> {
         }
         log::must_be_synced(container, set)?;
     }
-    Ok(is_whole)
+    refused.map_or(Ok(()), |path| {
+        let why = "it is of another user, and this one may not open it";
+        Err(Error::refused(Errno::ACCESS, "sync", &path, why))
+    })
 }
 
 /// [`Container::sync_names`] by who has no writer. What failed is known to all later syncs.
@@ -490,10 +497,11 @@ pub fn sync_names(container: &Container, named: Option<&Path>) -> Result<()> {
 }
 
 /// The backends on which logs of a set may lie, and whether its streams do, if there is room.
-fn backends_of(container: &Container, set: u32) -> Vec<(u16, bool)> {
+fn backends_of(container: &Container, set: u32) -> Result<Vec<(u16, bool)>> {
     let streams = 0..container.superblock.streams;
     let used: Vec<u16> = streams.map(|stream| container.backend_of(set, stream)).collect();
-    container.backends().into_iter().map(|id| (id, id == 0 || used.contains(&id))).collect()
+    let ids = container.backends()?.into_iter();
+    Ok(ids.map(|id| (id, id == 0 || used.contains(&id))).collect())
 }
 
 /// The backends on which records of a set have data: also such as took what found no room where its

@@ -90,6 +90,15 @@ impl Table<'_> {
         Ok((backend, text))
     }
 
+    /// What the entry says; `None` if it has just been taken out of the table.
+    pub fn find_entry(&self, id: u16) -> Result<Option<Backend>> {
+        match self.read_entry(id) {
+            Ok((backend, _)) => Ok(Some(backend)),
+            Err(Error::UnknownBackend { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What may be done with backend `id`; the root is active. A small read, unless the process has
     /// asked within the last second.
     pub fn state(&self, id: u16) -> Result<State> {
@@ -140,15 +149,15 @@ impl Table<'_> {
     }
 
     /// Those in the table on which there may be something: all but those that are gone, of which
-    /// nobody says it who has looked a second ago. What cannot be read is left out.
-    pub fn in_use(&self) -> Vec<u16> {
+    /// nobody says it who has looked a second ago. One whose entry cannot be read counts.
+    pub fn in_use(&self) -> Result<Vec<u16>> {
         let is_gone = |id: &u16| match self.state(*id) {
             Ok(State::Gone) => {
                 self.read_entry(*id).is_ok_and(|(backend, _)| backend.state == State::Gone)
             }
             _ => false,
         };
-        self.all().unwrap_or_default().into_iter().filter(|id| !is_gone(id)).collect()
+        Ok(self.all()?.into_iter().filter(|id| !is_gone(id)).collect())
     }
 
     /// Those in the table that take new data.

@@ -173,7 +173,7 @@ pub fn own_layout(store: &dyn Store, dir: &Path) -> Result<Option<Layout>> {
 /// what [`Table::of_layout`] costs.
 pub fn check_layout(store: &dyn Store, dir: &Path, mounts: &[PathBuf]) -> Result<()> {
     let Some(layout) = own_layout(store, dir)? else { return Ok(()) };
-    let root = find_root(store, &dir.join(name::LAYOUT), mounts);
+    let root = find_root(store, &dir.join(name::LAYOUT), mounts)?;
     let mut found = DirectoryLayout::default();
     found.add(layout, dir);
     if found.workload.as_ref().is_none_or(|setting| setting.value != Workload::Flat) {

@@ -249,14 +249,14 @@ impl Container {
 
     /// The backends on which data of it may lie, the root first, then those that its log sets use,
     /// then all others of the table. Costs a listing.
-    pub fn backends(&self) -> Vec<u16> {
+    pub fn backends(&self) -> Result<Vec<u16>> {
         let mut ids = vec![0];
-        for id in self.superblock.backends.iter().copied().chain(self.table().in_use()) {
+        for id in self.superblock.backends.iter().copied().chain(self.table().in_use()?) {
             if !ids.contains(&id) {
                 ids.push(id);
             }
         }
-        ids
+        Ok(ids)
     }
 
     /// What the blocks of a log set's index log must say.
@@ -308,7 +308,7 @@ impl Container {
     /// [`Container::backend_dirs`], each with the id of its backend.
     pub fn dirs_by_backend(&self) -> Result<Vec<(u16, PathBuf)>> {
         let mut dirs: Vec<(u16, PathBuf)> = Vec::new();
-        for backend in self.backends() {
+        for backend in self.backends()? {
             let is_listed = self.superblock.backends.contains(&backend);
             match self.backend_dir(backend) {
                 // Two ids may lead to one directory.
@@ -528,7 +528,10 @@ impl Container {
     /// table of backends and a stat; two more by another mount of its file system.
     pub fn original(&self) -> Option<&Path> {
         let recorded = Path::new(OsStr::from_bytes(&self.superblock.root));
-        if recorded == self.root() || !recorded.is_absolute() || self.backends().len() < 2 {
+        if recorded == self.root() || !recorded.is_absolute() {
+            return None;
+        }
+        if self.backends().is_ok_and(|ids| ids.len() < 2) {
             return None;
         }
         let (dev, ino) = self.identity;
@@ -610,21 +613,26 @@ pub fn read_name(
 }
 
 /// The root for a new file at `path`: the innermost configured mount above it, else the nearest
-/// ancestor that has a `.plfs`, else its own directory. Of a name in a shadow its backend.
-pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> PathBuf {
+/// ancestor that has a `.plfs`, else its own directory. Of a name in a shadow its backend. Fails if
+/// the storage does not say whether a directory is one.
+pub fn find_root(store: &dyn Store, path: &Path, mounts: &[PathBuf]) -> Result<PathBuf> {
     let own = Path::new(name::ROOT_DIR).join(spread::DIR);
     if let Some(backend) = path.ancestors().find(|dir| dir.ends_with(&own)) {
-        return backend.ancestors().nth(2).unwrap_or(backend).to_path_buf();
+        return Ok(backend.ancestors().nth(2).unwrap_or(backend).to_path_buf());
     }
     let inside =
         mounts.iter().filter(|mount| is_at_or_below(path, mount) && path != mount.as_path());
     if let Some(mount) = inside.max_by_key(|mount| mount.as_os_str().len()) {
-        return mount.clone();
+        return Ok(mount.clone());
     }
-    let marked = path.ancestors().skip(1).find(|dir| {
-        store
-            .stat(&dir.join(name::ROOT_DIR), Links::Stay)
-            .is_ok_and(|stat| stat.kind == store::Kind::Dir)
-    });
-    marked.or(path.parent()).unwrap_or(Path::new("/")).to_path_buf()
+    for dir in path.ancestors().skip(1) {
+        let root_dir = dir.join(name::ROOT_DIR);
+        match store.stat(&root_dir, Links::Stay) {
+            Ok(stat) if stat.kind == store::Kind::Dir => return Ok(dir.to_path_buf()),
+            // A directory that may not be searched is nobody's root, and a long name has none.
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::NAMETOOLONG) => {}
+            Err(errno) => return Err(errno).at("stat", &root_dir),
+        }
+    }
+    Ok(path.parent().unwrap_or(Path::new("/")).to_path_buf())
 }

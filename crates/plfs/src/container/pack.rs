@@ -103,7 +103,7 @@ pub fn make_pack(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<
 
 fn create(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<()> {
     let path = dir.join(pack::NAME);
-    let root = &find_root(store.as_ref(), &path, &config.mounts);
+    let root = &find_root(store.as_ref(), &path, &config.mounts)?;
     let of_dir = store.stat(dir, Links::Follow).at("stat", dir)?;
     if of_dir.kind != Kind::Dir {
         return Err(Errno::NOTDIR).at("make a pack in", dir);

@@ -308,7 +308,7 @@ pub fn remove_gone(container: &Container, set: u32) -> Result<()> {
         return remove_tree(store, &gone);
     }
     let mut missing = Vec::new();
-    for backend in container.backends() {
+    for backend in container.backends()? {
         let (mut is_there, found) = (true, container.backend_dir(backend));
         let found = found.and_then(|dir| {
             match store.stat(&dir.join(name::log_set(set)), Links::Stay) {

@@ -53,7 +53,7 @@ impl Unreachable {
 /// is not there, the index.
 pub fn unreachable(container: &Container) -> Result<Vec<Unreachable>> {
     let mut missing = BTreeMap::new();
-    for backend in container.backends() {
+    for backend in container.backends()? {
         if let Err(why) = container.backend_dir_again(backend) {
             let (bytes, ranges, has_more) = (0, Vec::new(), false);
             missing.insert(backend, Unreachable { backend, why, bytes, ranges, has_more });

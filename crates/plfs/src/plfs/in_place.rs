@@ -126,7 +126,7 @@ impl Plfs {
         path: &Path,
     ) -> Result<Option<Arc<LogicalFile>>> {
         let Process { store, config, layouts, .. } = self.process.as_ref();
-        let root = self.root_for(path);
+        let root = self.root_for(path)?;
         // Its owner alone may, for whom a mount acts.
         let of_owner = store.for_owner(stat.uid, stat.gid);
         let store = of_owner.as_ref().unwrap_or(store);

@@ -114,7 +114,7 @@ impl Plfs {
             Err(_) => true,
             Ok(entries) => entries.iter().any(|entry| entry.name.len() == 2),
         };
-        let root = self.root_for(path);
+        let Ok(root) = self.root_for(path) else { return false };
         let up_to_root = |dir: &&Path| dir.starts_with(&root);
         let is_barren = !dir.ancestors().take_while(up_to_root).any(has_containers);
         let mut barren = lock(&self.barren);

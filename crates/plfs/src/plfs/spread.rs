@@ -252,7 +252,7 @@ impl Plfs {
             return refuse(Errno::NOTEMPTY, "it has files, which would not be found any more");
         }
         // Who looks at directories without shadows here need not ask each what it is.
-        let root = self.root_for(&dir.join("file"));
+        let root = self.root_for(&dir.join("file"))?;
         self.with_names(|names| names.make_base(&root))?;
         let layout = Layout { workload: Some(Workload::Flat), ..layout.clone() };
         self.put_layout(dir, Some(&layout))
@@ -501,7 +501,7 @@ impl Plfs {
         let store = self.process.store.as_ref();
         let root = match &flat {
             Some(flat) => flat.root().to_path_buf(),
-            None => self.root_for(&dir.join(plfs_format::name::LAYOUT)),
+            None => self.root_for(&dir.join(plfs_format::name::LAYOUT))?,
         };
         let dev = store.stat(&root, Links::Follow).at("stat", &root)?.dev;
         let table = container::Table { store, root: &root, dev };
@@ -555,8 +555,8 @@ impl Plfs {
         Ok(found)
     }
 
-    /// The directories at or below an ordinary one that are flat by their own layout, and the roots
-    /// there.
+    /// The directories at or below an ordinary one that are flat by their own layout, or cannot be
+    /// looked into, and the roots there.
     #[allow(clippy::type_complexity)]
     fn flat_dirs_below(
         &self,
@@ -572,13 +572,26 @@ impl Plfs {
                 Ok(Some(dir)) => flat.push((path.clone(), Ok(dir))),
                 Err(error) => flat.push((path.clone(), Err(error))),
             }
-            for entry in store.list(&path).unwrap_or_default() {
+            let entries = match store.list(&path) {
+                Err(Errno::NOENT) => continue,
+                Err(errno) => {
+                    let error = Err::<(), _>(errno).at("list", &path).unwrap_err();
+                    flat.push((path, Err(error)));
+                    continue;
+                }
+                Ok(entries) => entries,
+            };
+            for entry in entries {
                 let below = path.join(&entry.name);
                 if !matches!(entry.kind, Some(Kind::Dir) | None) {
                     continue;
                 }
-                match store.stat(&below, Links::Stay) {
+                match store.stat(&below, Links::Stay).at("stat", &below) {
                     Ok(stat) if stat.kind == Kind::Dir && stat.dev == dev => {}
+                    Err(error) if error.errno() != Errno::NOENT => {
+                        flat.push((below, Err(error)));
+                        continue;
+                    }
                     _ => continue,
                 }
                 match entry.name == plfs_format::name::ROOT_DIR {

@@ -17,7 +17,7 @@ use super::{Dir, Found, Names, is_full, is_gone};
 use crate::container::{Table, is_hidden};
 use crate::error::{At, Error, Result};
 use crate::lifecycle::{Report, Severity};
-use crate::store::{Kind, Links, Stat, Time};
+use crate::store::{Errno, Kind, Links, Stat, Time};
 use crate::sync::Arc;
 
 /// What a check has found.
@@ -170,7 +170,11 @@ impl Names<'_> {
         let dev = self.store.stat(root, Links::Follow).map_or(0, |stat| stat.dev);
         let table = Table { store: self.store, root, dev };
         let mut unreached = Vec::new();
-        for id in std::iter::once(0).chain(table.in_use()) {
+        let in_use = table.in_use().unwrap_or_else(|error| {
+            report.fail(root, &error);
+            Vec::new()
+        });
+        for id in std::iter::once(0).chain(in_use) {
             let backend = match id {
                 0 => Ok(root.to_path_buf()),
                 id => table.find_again(id),
@@ -182,7 +186,14 @@ impl Names<'_> {
                     continue;
                 }
             };
-            for entry in self.store.list(&all).unwrap_or_default() {
+            let entries = match self.store.list(&all) {
+                Err(Errno::NOENT) => continue,
+                other => other.at("list", &all).unwrap_or_else(|error| {
+                    report.fail(&all, &error);
+                    Vec::new()
+                }),
+            };
+            for entry in entries {
                 let path = all.join(&entry.name);
                 if walked.reached.contains(&path) || is_hidden(&entry.name) {
                     continue;

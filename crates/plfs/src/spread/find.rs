@@ -213,7 +213,7 @@ impl Names<'_> {
                  take the workload out of its .plfs-layout",
             ));
         }
-        let root = find_root(self.store, &path.join(name::LAYOUT), self.mounts);
+        let root = find_root(self.store, &path.join(name::LAYOUT), self.mounts)?;
         let dev = self.store.stat(&root, Links::Follow).at("stat", &root)?.dev;
         let backends = layout.backends.unwrap_or(Backends::All);
         self.cache.any.store(true, Ordering::Relaxed);

@@ -499,6 +499,57 @@ fn a_sync_that_may_not_open_what_was_left_says_so() {
     assert_eq!(&bytes, b"kept");
 }
 
+/// Who makes a flat index may not open the logs of another user. It took what it had not synced for
+/// durable: after a power cut the flat index hid what was synced below data that was not there.
+#[test]
+fn a_flat_index_does_not_vouch_for_logs_that_could_not_be_synced() {
+    let (memory, node, path) = (memory(), Node::new(), Path::new("/m/f"));
+    let file = open(&node.process(Arc::new(memory.clone())), path).unwrap();
+    file.write_at(&[b'o'; 5000], 0).unwrap();
+    file.sync().unwrap();
+    file.write_at(&[b'n'; 5000], 0).unwrap();
+    file.commit().unwrap();
+    let faults = FaultStore::new(Arc::new(memory.clone()));
+    let other = Node::new().process(Arc::new(faults.clone()));
+    faults.fail_matching(".data", Op::Open, Errno::ACCESS);
+    let error = other.flatten(path).unwrap_err();
+    assert_eq!(error.errno(), Errno::ACCESS);
+    assert!(error.to_string().contains("another user"), "{error}");
+    let (node, mut bytes) = (Node::new(), [0; 5000]);
+    let left = open(&node.process(Arc::new(memory.crash())), path).unwrap();
+    assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 5000);
+    assert_eq!(bytes, [b'o'; 5000]);
+    // Who may open them makes them durable first.
+    faults.reset();
+    other.flatten(path).unwrap();
+    let (node, left) = (Node::new(), memory.crash());
+    let left = open(&node.process(Arc::new(left)), path).unwrap();
+    assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 5000);
+    assert_eq!(bytes, [b'n'; 5000]);
+}
+
+/// A process that has written nothing calls fsync, and may not open the logs of another user, which
+/// are not durable: it was told that they are.
+#[test]
+fn a_sync_of_who_wrote_nothing_says_what_it_may_not_open() {
+    let (memory, node, path) = (memory(), Node::new(), Path::new("/m/f"));
+    let file = open(&node.process(Arc::new(memory.clone())), path).unwrap();
+    file.write_at(b"kept", 0).unwrap();
+    file.commit().unwrap();
+    let faults = FaultStore::new(Arc::new(memory.clone()));
+    let (node, mut bytes) = (Node::new(), [0; 4]);
+    let other = open(&node.process(Arc::new(faults.clone())), path).unwrap();
+    assert_eq!(other.read_at(&mut bytes, 0).unwrap(), 4);
+    faults.fail_matching(".data", Op::Open, Errno::ACCESS);
+    assert_eq!(other.sync().unwrap_err().errno(), Errno::ACCESS);
+    faults.reset();
+    other.sync().unwrap();
+    let (node, left) = (Node::new(), memory.crash());
+    let left = open(&node.process(Arc::new(left)), path).unwrap();
+    assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 4);
+    assert_eq!(&bytes, b"kept");
+}
+
 /// Bytes are synced. Then one process of a node overwrites them and commits without a sync, and
 /// another one syncs something else: the index log that both share was durable then, with
 /// the record of the first one, whose data was not. After a power cut the old bytes were hidden by

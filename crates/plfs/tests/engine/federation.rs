@@ -63,6 +63,47 @@ fn a_drain_names_the_files_that_were_plain() {
     assert_eq!(done.left[0].names, [name]);
 }
 
+/// The storage did not say for a moment whether a directory above is a root. It was taken for none,
+/// and the file got a root of its own, without the backends.
+#[test]
+fn a_root_that_cannot_be_looked_at_is_not_passed_by() {
+    let memory = memory();
+    memory.mkdir(Path::new("/m/d"), 0o755).unwrap();
+    open(&process(&memory, &["/n"]), "/m/first").close().unwrap();
+    let faults = FaultStore::new(Arc::new(memory.clone()));
+    let plfs = Plfs::new(Arc::new(faults.clone()), config(&[]));
+    let create = || plfs.open(Path::new("/m/d/f"), OpenOptions::create());
+    faults.fail_matching("/m/.plfs", Op::Stat, Errno::IO);
+    assert_eq!(create().unwrap_err().errno(), Errno::IO);
+    assert_eq!(memory.stat(Path::new("/m/d/.plfs"), Links::Stay), Err(Errno::NOENT));
+    faults.reset();
+    create().unwrap().file().close().unwrap();
+    assert_eq!(memory.stat(Path::new("/m/d/.plfs"), Links::Stay), Err(Errno::NOENT));
+}
+
+/// An entry of the table could not be read. It was taken for one of another directory, which then
+/// got a second id. And a table that could not be listed was taken for empty: a sync left out the
+/// backends that the file does not list, and the sign that a log set is dead went before its data.
+#[test]
+fn a_table_that_cannot_be_read_is_not_taken_for_empty() {
+    let memory = memory();
+    let plfs = process(&memory, &["/n", "/o"]);
+    let file = open(&plfs, "/m/f");
+    file.write_at(b"there", 0).unwrap();
+    file.close().unwrap();
+    let faults = FaultStore::new(Arc::new(memory.clone()));
+    let store: Arc<dyn Store> = Arc::new(faults.clone());
+    let add = || plfs::join_backend(&store, &config(&[]), Path::new(ROOT), Path::new("/n"));
+    faults.fail_matching("backends/0001", None, Errno::IO);
+    assert_eq!(add().unwrap_err().errno(), Errno::IO);
+    faults.reset();
+    assert_eq!(add().unwrap(), 1);
+    assert_eq!(status(&memory).len(), 3);
+    let file = open(&Plfs::new(store.clone(), config(&[])), "/m/f");
+    faults.fail_matching(".plfs/backends", Op::List, Errno::IO);
+    assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+}
+
 fn open(plfs: &Plfs, name: &str) -> File {
     match plfs.open(Path::new(name), OpenOptions::create()).unwrap() {
         Opened::Logical(file) => file,

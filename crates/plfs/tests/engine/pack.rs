@@ -1091,6 +1091,30 @@ fn a_sync_that_failed_after_a_pack_was_left_is_done_by_the_next() {
     }
 }
 
+/// Who folds may not open the logs of another user. What lay below data that was not durable was
+/// left out of the tree all the same: after a power cut what had been synced was gone.
+#[test]
+fn a_tree_does_not_vouch_for_logs_that_could_not_be_synced() {
+    let (memory, here, there) = (memory(), Node::new(), Node::new());
+    let far = there.open(&memory, AT_ONCE);
+    let file = put(&far, b"a", &[b'o'; 5000]).unwrap();
+    far.sync().unwrap();
+    far.write_at(&file, &[b'n'; 5000], 0).unwrap();
+    far.commit().unwrap();
+    let fault = FaultStore::new(Arc::new(memory.clone()));
+    let store: Arc<dyn Store> = Arc::new(fault.clone());
+    let pack = Pack::open(&store, &here.config(), Path::new("/m"), AT_ONCE).unwrap();
+    fault.fail_matching(".data", Op::Open, Errno::ACCESS);
+    let folded = pack.fold();
+    fault.reset();
+    assert_eq!(errno(folded), Errno::ACCESS);
+    let left = Node::new().open(&memory.crash(), AT_ONCE);
+    assert_eq!(content(&left, b"a").unwrap(), [b'o'; 5000]);
+    pack.fold().unwrap();
+    let left = Node::new().open(&memory.crash(), AT_ONCE);
+    assert_eq!(content(&left, b"a").unwrap(), [b'n'; 5000]);
+}
+
 /// The index log of a node was lost. A compaction said that all before it counts no more: when the
 /// log was put back its files were not there.
 #[test]

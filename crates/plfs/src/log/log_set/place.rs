@@ -107,7 +107,7 @@ impl LogSet {
 /// The backend that has a segment. An error if none has it and one is not there.
 fn find(container: &Container, at: impl Fn(u16) -> SegmentRef) -> Result<Option<(u16, PathBuf)>> {
     let mut missing = None;
-    for backend in container.backends() {
+    for backend in container.backends()? {
         let path = match container.backend_dir(backend) {
             Ok(dir) => dir.join(name::data_log(&at(backend))),
             Err(error) => {
