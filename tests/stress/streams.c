@@ -239,6 +239,9 @@ void standard_step(struct work *w)
 		/* The result of fflush and what it leaves. */
 		FILE *out = how == 1 ? stdout : stderr;
 		long rest[SIDES];
+		/* Of what may not be written a fflush(NULL) of another thread gets the error. */
+		if (!w->in_child)
+			pthread_mutex_lock(&reopen_lock);
 		for (int i = 0; i < SIDES; i++) {
 			clearerr(out);
 			WANT(dup2(fds[i], how) == how);
@@ -250,6 +253,8 @@ void standard_step(struct work *w)
 			__fpurge(out);
 			WANT(dup2(null, how) == how);
 		}
+		if (!w->in_child)
+			pthread_mutex_unlock(&reopen_lock);
 		BOTH(rest[i]);
 		look(w, fds);
 	}
