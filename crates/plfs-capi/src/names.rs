@@ -7,7 +7,7 @@ use std::path::Path;
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::SUPERBLOCK_BYTES;
 use plfs_core::pack::PackStat;
-use plfs_core::store::{Errno, Kind, Links, Stat, Time};
+use plfs_core::store::{Errno, Kind, Links, OpenDir, Stat, Time};
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 
 use crate::attributes::BLOCK_BYTES;
@@ -152,7 +152,9 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
     if let Some(stat) = plfs.packed_stat(at)? {
         must_be_no_dir(path)?;
         may_change_names(at, Some(stat.uid))?;
-        return Ok(plfs.unlink(at).map(|()| 0)?);
+        let is_in_dir = dirfd >= 0 && !path.as_os_str().as_bytes().contains(&b'/');
+        let open = if is_in_dir { OpenDir::of(dir) } else { None };
+        return Ok(plfs.unlink_at(open, at).map(|()| 0)?);
     }
     if plfs.is_changing(at)? {
         must_be_no_dir(path)?;

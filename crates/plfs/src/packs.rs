@@ -7,8 +7,8 @@
 //!
 //! Where storage travels, who makes files in a pack that he writes, or only reads names of it,
 //! believes for a moment what he has seen of its directory: there such a stat costs more than a
-//! file of the pack (docs/decisions/0023). Who changes or removes what is there asks: by that name
-//! another directory may be meant by now.
+//! file of the pack (docs/decisions/0023). Who changes or removes what is there asks, as by that
+//! name another directory may be meant by now; unless he has the directory open.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -25,7 +25,7 @@ use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::lifecycle::remove_if_nameless;
 use crate::pack::{FileId, Pack, PackOptions, Since};
-use crate::store::machine::boot_time_ns;
+use crate::store::machine::{OpenDir, boot_time_ns};
 use crate::store::shm::{NOTE_UNIT, NOTES_BYTES, Notes};
 use crate::store::{Errno, Links, Open, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -415,6 +415,8 @@ struct Found {
     at: u64,
     /// [`Pack::rings`] before.
     rings: Option<u64>,
+    /// In this directory, whatever its name is.
+    open: Option<OpenDir>,
 }
 
 impl Found {
@@ -423,7 +425,10 @@ impl Found {
     fn is_there(self, open: &OpenPack, wanted: Wanted, now: u64) -> bool {
         let is_silent = || self.rings.is_some() && self.rings == open.rings();
         let is_there = match wanted {
-            Wanted::Change => false,
+            Wanted::Change(None) => false,
+            Wanted::Change(Some(dir)) => {
+                open.is_writer() && self.open.is_some_and(|known| known.is_same(dir))
+            }
             Wanted::Make => open.is_writer(),
             Wanted::Know => open.is_writer() || is_silent(),
         };
@@ -434,8 +439,9 @@ impl Found {
 /// What somebody wants of a pack that he looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// To change or remove what it has, or it: it must be the pack of this directory now.
-    Change,
+    /// To change or remove what it has, or it: it must be the pack of this directory now. Who has
+    /// the directory open means that one, whatever has its name.
+    Change(Option<OpenDir>),
     /// To make a name in it: nobody may have removed it.
     Make,
     /// To know a name of it, as it was a moment ago.
@@ -533,9 +539,10 @@ impl Packs {
             known.moved(dir);
             known.is_changing.store(is_changing, Ordering::Release);
             if !known.container().local && !is_changing {
+                let open = open_dir_of(store, wanted, key);
                 let mut table = lock(&self.table);
                 if table.forgotten == forgotten {
-                    table.remember(dir, Found { key, at: now, rings });
+                    table.remember(dir, Found { key, at: now, rings, open });
                 }
             }
             return Ok(Some(known));
@@ -660,6 +667,13 @@ impl Packs {
         let given_up = table.packs.remove(&key);
         table.replaced.extend(given_up);
     }
+}
+
+/// The open directory of who wants to change a pack, if the pack with the name `key` is in that.
+fn open_dir_of(store: &Arc<dyn Store>, wanted: Wanted, key: (u64, u64)) -> Option<OpenDir> {
+    let Wanted::Change(Some(dir)) = wanted else { return None };
+    let stat = store.stat(&dir.path().join(NAME), Links::Stay).ok()?;
+    ((stat.dev, stat.ino) == key).then_some(dir)
 }
 
 impl Table {

@@ -80,7 +80,7 @@ impl Plfs {
     pub(super) fn before_write(&self, path: &Path) -> Result<()> {
         let Some((dir, _)) = parts(path) else { return Ok(()) };
         let _turn = self.turn(dir)?;
-        if let Some((pack, name)) = self.changing(path, Wanted::Change)?
+        if let Some((pack, name)) = self.changing(path, Wanted::Change(None))?
             && pack.is_leaving()?
             && let Some(stat) = self.shown_in(&pack, path)?
         {
@@ -122,7 +122,9 @@ impl Plfs {
     pub(super) fn unlink_changing(&self, path: &Path) -> Result<Option<()>> {
         let Some((pack, _)) = self.changing(path, Wanted::Know)? else { return Ok(None) };
         let _turn = self.turn(&pack.dir())?;
-        let Some((pack, name)) = self.changing(path, Wanted::Change)? else { return Ok(None) };
+        let Some((pack, name)) = self.changing(path, Wanted::Change(None))? else {
+            return Ok(None);
+        };
         let ordinary = self.process.store.stat(path, Links::Stay);
         if ordinary.is_ok_and(|stat| stat.kind == Kind::Dir) {
             return Err(Errno::ISDIR).at("remove", path);
@@ -153,7 +155,7 @@ impl Plfs {
         dirs.sort();
         dirs.dedup();
         let _turns = dirs.iter().map(|dir| self.turn(dir)).collect::<Result<Vec<_>>>()?;
-        let (source, target) = changing(Wanted::Change)?;
+        let (source, target) = changing(Wanted::Change(None))?;
         if source.is_none() && target.is_none() {
             return Ok(None);
         }

@@ -15,7 +15,7 @@ use crate::file::Access;
 use crate::lifecycle;
 use crate::packs::Wanted;
 use crate::spread::How;
-use crate::store::machine::{boot_time_ns, random_u64};
+use crate::store::machine::{OpenDir, boot_time_ns, random_u64};
 use crate::store::{Errno, Kind, Links, Open, Time};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Weak, lock};
@@ -130,6 +130,13 @@ impl Plfs {
     ///
     /// Of a name that a pack and an ordinary file have both go.
     pub fn unlink(&self, path: &Path) -> Result<()> {
+        self.unlink_at(None, path)
+    }
+
+    /// [`Plfs::unlink`] of a name in a directory that is open as `dir`, if that is given: `path`
+    /// leads through it. In a pack that costs storage that travels nothing most of the time, and
+    /// without `dir` a stat.
+    pub fn unlink_at(&self, dir: Option<OpenDir>, path: &Path) -> Result<()> {
         must_not_be_of_pack(path, "remove")?;
         if self.unlink_flat(path)? {
             return Ok(());
@@ -137,7 +144,7 @@ impl Plfs {
         if let Some(done) = self.unlink_changing(path)? {
             return Ok(done);
         }
-        if let Some((pack, name)) = self.in_pack(path, Wanted::Change)? {
+        if let Some((pack, name)) = self.in_pack(path, Wanted::Change(dir))? {
             return self.unlink_packed(&pack, name, path);
         }
         let container = self.container_to_remove(path);

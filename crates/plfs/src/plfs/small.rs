@@ -295,7 +295,7 @@ impl Plfs {
     /// The pack of the directory `dir`, if it has one. Costs a stat; for a directory that had none
     /// a moment ago, and is not for small files, nothing.
     pub fn pack(&self, dir: &Path) -> Result<Option<Arc<OpenPack>>> {
-        self.find_pack(dir, Wanted::Change)
+        self.find_pack(dir, Wanted::Change(None))
     }
 
     pub(super) fn find_pack(&self, dir: &Path, wanted: Wanted) -> Result<Option<Arc<OpenPack>>> {
@@ -343,7 +343,7 @@ impl Plfs {
         if options.access.write && self.is_changing(path)? {
             self.before_write(path)?;
         }
-        let wanted = if options.access.write { Wanted::Change } else { Wanted::Know };
+        let wanted = if options.access.write { Wanted::Change(None) } else { Wanted::Know };
         match self.in_pack(path, wanted)? {
             Some(found) => self.open_in(found, path, options).map(Some),
             None => Ok(None),
@@ -649,7 +649,7 @@ impl Plfs {
     /// What an ordinary file replaces goes from the pack behind the rename: whatever comes in
     /// between, the name shows the old file or the new one.
     pub(super) fn rename_packed(&self, from: &Path, to: &Path) -> Result<Option<()>> {
-        let in_pack = |path| self.in_pack(path, Wanted::Change);
+        let in_pack = |path| self.in_pack(path, Wanted::Change(None));
         let (source, target) = (in_pack(from)?, in_pack(to)?);
         match (source, target) {
             (None, None) => Ok(None),

@@ -21,7 +21,7 @@ pub use beneath::Kept;
 pub(crate) use file_cache::CachedFile;
 pub use limit::learn_size_limit;
 pub(crate) use limit::size_limit;
-pub use machine::tell_umask;
+pub use machine::{OpenDir, tell_umask};
 pub use posix::{BEHIND_STANDARD, PosixFile, PosixStore, stat_of};
 
 use std::any::Any;

@@ -3,12 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use plfs::store::{Errno, Links, Open, Store, Time, write_full};
+use plfs::store::{
+    self, Entry, Errno, Links, Open, OpenDir, PosixStore, Stat, Store, StoreFile, Time, write_full,
+};
 use plfs::{Access, Config, File, Layout, OpenOptions, PackPlace, Plfs, Repacked, Workload};
 use plfs_format::mark::Mark;
 use plfs_testkit::{FaultStore, MemStore, Op, explored};
@@ -452,6 +456,80 @@ fn who_changes_a_file_by_a_path_changes_none_of_a_directory_that_had_it() {
         assert_eq!(file.stat().unwrap().mode, 0o640);
     }
     assert_eq!(content(&reader, "b").unwrap(), b"new");
+}
+
+/// Real files where storage travels. Counts who asks for the name of a pack.
+#[derive(Debug)]
+struct Far {
+    inner: PosixStore,
+    asked: AtomicUsize,
+}
+
+impl Store for Far {
+    fn open(&self, path: &Path, how: Open) -> store::Result<Arc<dyn StoreFile>> {
+        self.inner.open(path, how)
+    }
+    fn stat(&self, path: &Path, links: Links) -> store::Result<Stat> {
+        let is_of_pack = path.ends_with(plfs_format::pack::NAME);
+        self.asked.fetch_add(usize::from(is_of_pack), Ordering::Relaxed);
+        self.inner.stat(path, links)
+    }
+    fn list(&self, path: &Path) -> store::Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+    plfs_testkit::delegate_names!(inner);
+    fn is_local(&self, _path: &Path) -> bool {
+        false
+    }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
+}
+
+/// `rm -r` has the directory open. Each removal in it asked the storage whether it has the pack
+/// still, which was all that it cost; and must not go to another directory that has the name.
+#[test]
+fn a_removal_in_an_open_directory_asks_rarely_and_goes_to_that_one() {
+    let node = fresh_dir();
+    let (dir, moved) = (node.join("m/small"), node.join("m/moved"));
+    std::fs::create_dir_all(node.join("m/.plfs")).unwrap();
+    let far = Arc::new(Far { inner: PosixStore::new(), asked: AtomicUsize::new(0) });
+    let process = || {
+        let config = Config { shared_memory: Some(node.clone()), ..Config::shared() };
+        Plfs::new(far.clone(), config)
+    };
+    let (plfs, other) = (process(), process());
+    let layout = Layout { workload: Some(Workload::Small), ..Layout::default() };
+    let make = |plfs: &Plfs, names: &[String]| {
+        std::fs::create_dir(&dir).unwrap();
+        plfs.set_directory_layout(&dir, Some(&layout)).unwrap();
+        let create = |name| plfs.create_packed(&dir.join(name), WRITE, (0, 0)).unwrap();
+        names.iter().for_each(|name| create(name).close().unwrap());
+        let fd = std::fs::File::open(&dir).unwrap();
+        (OpenDir::of(fd.as_fd()).unwrap(), fd)
+    };
+    let all: Vec<String> = (0..100).map(|i| format!("f{i}")).collect();
+    let (old, _fd) = make(&plfs, &all);
+    plfs.unlink_at(Some(old), &dir.join("f0")).unwrap();
+    let (before, begun) = (far.asked.load(Ordering::Relaxed), Instant::now());
+    all[1..50].iter().for_each(|name| plfs.unlink_at(Some(old), &dir.join(name)).unwrap());
+    let asked = far.asked.load(Ordering::Relaxed) - before;
+    let most = 5 * (1 + begun.elapsed().as_millis() as usize / 100);
+    assert!(asked <= most, "{asked} looks for 49 files, {most} are due");
+    // Another process moves the directory away, and makes another one.
+    std::fs::rename(&dir, &moved).unwrap();
+    let (new, _fd) = make(&other, &all);
+    other.exit().unwrap();
+    let is_there =
+        |dir: &Path, name: &str| process().packed_stat(&dir.join(name)).unwrap().is_some();
+    plfs.unlink_at(Some(old), &dir.join("f50")).unwrap();
+    plfs.commit_all().unwrap();
+    assert_eq!((is_there(&dir, "f50"), is_there(&moved, "f50")), (true, false));
+    plfs.unlink_at(Some(new), &dir.join("f51")).unwrap();
+    plfs.commit_all().unwrap();
+    assert_eq!((is_there(&dir, "f51"), is_there(&moved, "f51")), (false, true));
+    plfs.exit().unwrap();
+    std::fs::remove_dir_all(node).unwrap();
 }
 
 /// A process that left its node's log set and came again compared what was counted in a page that
