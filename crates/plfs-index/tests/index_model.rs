@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plfs_format::flat_index::{self, Blocks, Covered, Extent, FlatIndex, Segment, Truncate};
+use plfs_format::flat_index::{
+    self, Axis, Blocks, Covered, Extent, FlatIndex, NewShape, Segment, Truncate,
+};
 use plfs_format::name::SegmentRef;
-use plfs_index::{Base, Bulk, ExtentMap, Folder, Found, HOLE, Numbers, Order, Run};
+use plfs_index::{Base, Bulk, Entry, ExtentMap, Folder, Found, HOLE, Numbers, Order, Run};
 
 /// One record of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -739,7 +741,6 @@ fn time_lookups(name: &str, map: &ExtentMap, size: u64) {
     );
 }
 
-/// Prints speeds: `cargo test --release -p plfs --test index_model speed -- --ignored --nocapture`.
 /// An extent of a flat index that is a hole lies nowhere: its physical offset is its logical one,
 /// or the flat index is not believed.
 #[test]
@@ -765,6 +766,70 @@ fn a_hole_that_lies_somewhere_is_damage() {
     }
 }
 
+/// What whoever can make right checksums says in a flat index is found, whoever goes through it:
+/// lookups, or a merge, which would make an index without what it passed over.
+#[test]
+fn a_lie_is_found_by_all_who_come_upon_it() {
+    let extent = |logical, length| Extent { logical, length, physical: 7, ..Extent::default() };
+    let of_blocks = |all: &[&[Extent]]| {
+        let mut blocks = Blocks::default();
+        all.iter().for_each(|extents| blocks.push(extents, true).unwrap());
+        (Vec::new(), blocks)
+    };
+    let good = Entry::new(Run::single(0, 4, 0, 0), Order::default());
+    // Two pieces at 0 and 8 are what the shape says; what is beside it decided where to look, and
+    // divided by nothing.
+    let shaped = Entry { shape: 1.into(), end: 12.into(), max_end: 12.into(), ..good };
+    let many = |entry| (vec![entry; 40], Blocks::default());
+    let lies = [
+        many(Entry { count: 2.into(), ..shaped }),
+        many(Entry { count: 2.into(), stride: 5.into(), ..shaped }),
+        (vec![Entry { end: 5.into(), max_end: 5.into(), ..good }], Blocks::default()),
+        (vec![Entry { shape: 2.into(), ..good }], Blocks::default()),
+        of_blocks(&[&[extent(0, 5), extent(10, 0), extent(20, 5)]]),
+        of_blocks(&[&[extent(0, 5), extent(50, 5)], &[extent(20, 5)]]),
+        of_blocks(&[&[extent(0, 30)], &[extent(20, 5)]]),
+    ];
+    let axes = vec![Axis { stride: 8, physical: 4, count: 2, ..Axis::default() }];
+    let shapes = [NewShape { axes, ..NewShape::default() }];
+    for (i, (entries, blocks)) in lies.iter().enumerate() {
+        let map = || lying(&shapes, entries, blocks).1;
+        let (looked, sought, merged) = (map(), map(), map());
+        looked.lookup(0, 100, &mut Vec::new());
+        assert!(looked.is_damaged(), "{i}: a lookup");
+        (0..100).for_each(|from| drop(sought.next_data(from)));
+        assert!(sought.is_damaged(), "{i}: next_data");
+        for settled in [false, true] {
+            let _ = merged.image(Vec::new(), &Numbers { set_of: &[0], sets: &[1] }, settled);
+            assert!(merged.is_damaged(), "{i}: an image");
+        }
+        let all = map();
+        all.for_each(|_, _| {});
+        assert!(all.is_damaged(), "{i}: for_each");
+        assert!(lying(&shapes, entries, blocks).0, "{i}: check");
+    }
+}
+
+/// A map on a flat index with right checksums, and whether a check finds something.
+fn lying(shapes: &[NewShape], entries: &[Entry], blocks: &Blocks) -> (bool, ExtentMap) {
+    let flat = FlatIndex {
+        size: 100,
+        max_stamp: 5,
+        floor: 5,
+        covered: vec![Covered { set: 1, from: 0, bytes: 0 }],
+        segments: vec![Segment {
+            at: SegmentRef { set: 1, stream: 0, segment: 0, backend: 0 },
+            bytes: 99,
+        }],
+        ..FlatIndex::default()
+    };
+    let bytes = flat_index::encode(&flat, shapes, entries.as_bytes(), blocks);
+    let flat = flat_index::decode(&bytes, &plfs_format::Uuid::default()).unwrap();
+    let base = Base::new(Arc::new(bytes), flat);
+    (base.check().is_err(), ExtentMap::with_base(base))
+}
+
+/// Prints speeds: `cargo test --release -p plfs --test index_model speed -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints speeds, tests nothing"]
 fn speed() {
