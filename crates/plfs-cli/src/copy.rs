@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use plfs_core::store::{Errno, Kind, Links, Open, Stat, StoreFile, write_full};
@@ -115,12 +116,22 @@ fn copy(
         }
         tmp = temporary(dst);
     }
-    let made = fill(plfs, &from, &stat, src, &tmp, dst, logical)
+    let stop = out::stop()?;
+    let made = fill(plfs, &from, &stat, (src, &tmp, dst), logical, &stop)
+        .and_then(|()| go_on(&stop))
         .and_then(|()| appear(plfs, &tmp, dst, force));
     if made.is_err() {
         let _ = plfs.unlink(&tmp);
     }
     made
+}
+
+/// An error once a signal has asked the command to end: what there is so far is removed.
+fn go_on(stop: &AtomicBool) -> Result<(), Fail> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Fail::Say("interrupted; nothing was copied".into())),
+        false => Ok(()),
+    }
 }
 
 fn exists(dst: &Path) -> Fail {
@@ -140,10 +151,9 @@ fn fill(
     plfs: &Plfs,
     from: &Opened,
     stat: &Stat,
-    src: &Path,
-    tmp: &Path,
-    dst: &Path,
+    (src, tmp, dst): (&Path, &Path, &Path),
     logical: bool,
+    stop: &AtomicBool,
 ) -> Result<(), Fail> {
     let to = match logical || is_flat(plfs, dst)? {
         true => {
@@ -177,7 +187,7 @@ fn fill(
     };
     let bar = progress(stat.len);
     let mut copy =
-        Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar };
+        Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar, stop };
     match from {
         Opened::Logical(file) => copy.logical(file, stat.len)?,
         Opened::Plain(file) => match file.plain_file() {
@@ -279,6 +289,7 @@ struct Copy<'a> {
     /// Whether to use copy_file_range: true until it fails.
     direct: bool,
     bar: ProgressBar,
+    stop: &'a AtomicBool,
 }
 
 impl Copy<'_> {
@@ -286,6 +297,7 @@ impl Copy<'_> {
     fn logical(&mut self, file: &File, len: u64) -> Result<(), Fail> {
         let mut at = 0;
         while let Some(start) = file.next_data(at)?.filter(|start| *start < len) {
+            go_on(self.stop)?;
             let end = (start + STEP as u64).min(len);
             let extents = file.extents(start, end)?;
             let mut i = 0;
@@ -347,6 +359,7 @@ impl Copy<'_> {
     ) -> Result<(), Fail> {
         self.buf.resize(STEP, 0);
         while from < to {
+            go_on(self.stop)?;
             let n = self.buf.len().min((to - from) as usize);
             let n = read(&mut self.buf[..n], from)?;
             if n == 0 {

@@ -4,6 +4,8 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plfs_core::store::{Links, Stat};
 use plfs_core::{Config, Plfs};
 use serde::ser::SerializeMap as _;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Shorter work ends before a progress bar can be read.
 const PROGRESS_MIN: u64 = 256 << 20;
@@ -70,6 +73,16 @@ impl From<std::io::Error> for Fail {
             _ => Fail::Say(format!("cannot write to standard output: {error}")),
         }
     }
+}
+
+/// True from the first signal on that asks the command to end, which then does not end it.
+pub fn stop() -> Result<Arc<AtomicBool>, Fail> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
+    }
+    Ok(stop)
 }
 
 /// Standard output, buffered; a closed pipe is an error, not a panic.

@@ -1,5 +1,6 @@
 //! `plfs rm`.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Errno, Keep, Kind, Links, Place};
@@ -13,6 +14,7 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
     for path in paths {
         let full = absolute(path)?;
         let removed = match out::stored(&plfs, &full, Links::Stay).map_err(|error| error.errno()) {
+            _ if ends_in_dots(path) => Err(format!("{} is not removed by this name", show(path))),
             Err(Errno::NOENT) if matches!(plfs.packed_stat(&full), Ok(Some(_))) => {
                 plfs.unlink(&full).map_err(|error| error.to_string())
             }
@@ -43,6 +45,12 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
         }
     }
     if failed { Err(Fail::Printed) } else { Ok(()) }
+}
+
+/// Whether the last word of a path is `.` or `..`: it means what nobody has named.
+fn ends_in_dots(path: &Path) -> bool {
+    let words = path.as_os_str().as_bytes().rsplit(|byte| *byte == b'/');
+    matches!(words.into_iter().find(|word| !word.is_empty()), Some(b"." | b".."))
 }
 
 fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
