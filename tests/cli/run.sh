@@ -1525,6 +1525,27 @@ t_rm() {
     plfs rm -r m
     [ ! -e m ]
 }
+# Whoever owns a tree may put a link in a directory's place while an administrator removes it: what
+# the link led to was removed.
+t_rm_follows_no_link_that_comes_meanwhile() {
+    python3 - << 'EOF'
+import ctypes, os, pathlib, shutil, subprocess
+libc = ctypes.CDLL(None)
+names = [f"f{i}" for i in range(30)]
+for _ in range(20):
+    for dir in "victim", "tree/sub", "aside":
+        os.makedirs(dir, exist_ok=True)
+        for name in names:
+            pathlib.Path(dir, name).touch()
+    os.symlink(os.path.abspath("victim"), "aside/link")
+    rm = subprocess.Popen(["plfs", "rm", "-r", "tree"], stderr=subprocess.DEVNULL)
+    while rm.poll() is None:
+        libc.renameat2(-100, b"tree/sub", -100, b"aside/link", 2)
+    assert sorted(os.listdir("victim")) == sorted(names), "what a link led to was removed"
+    shutil.rmtree("tree", ignore_errors=True)
+    shutil.rmtree("aside")
+EOF
+}
 t_two_programs_create_one_name() {
     for _ in 1 2 3; do
         plfs run -- bash -c 'for i in 1 2 3 4 5 6 7 8; do python3 -c "import os

@@ -36,7 +36,7 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
                 Err(format!("{} is a directory; remove it with -r", show(path)))
             }
             Ok(_) if full.parent().is_none() => Err("the root directory stays".into()),
-            Ok(stat) if stat.kind == Kind::Dir => remove_dir(&plfs, &full),
+            Ok(stat) if stat.kind == Kind::Dir => remove_dir(&below(&plfs, &full), &full),
             Ok(_) => plfs.unlink(&full).map_err(|error| error.to_string()),
         };
         if let Err(text) = removed {
@@ -51,6 +51,16 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
 fn ends_in_dots(path: &Path) -> bool {
     let words = path.as_os_str().as_bytes().rsplit(|byte| *byte == b'/');
     matches!(words.into_iter().find(|word| !word.is_empty()), Some(b"." | b".."))
+}
+
+/// PLFS that follows no link from `dir` on: whoever may write there could put one in a directory's
+/// place meanwhile.
+fn below(plfs: &Plfs, dir: &Path) -> Plfs {
+    let root = dir.parent().unwrap_or(dir).to_path_buf();
+    let place = Place { root, dir: dir.to_path_buf() };
+    let store = plfs.store();
+    let store = store.inside(vec![place], Keep::Nothing).unwrap_or_else(|| store.clone());
+    Plfs::new(store, plfs.config().clone())
 }
 
 fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {
