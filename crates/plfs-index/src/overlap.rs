@@ -117,6 +117,8 @@ fn columns(run: &Run) -> [Option<(Span, Span)>; 2] {
 pub struct Overlaps {
     singles: Ranges,
     lattices: HashMap<u64, Lattice>,
+    /// The range that the runs of all lattices span.
+    spanned: Option<Span>,
 }
 
 impl Overlaps {
@@ -127,6 +129,10 @@ impl Overlaps {
         let (first, end) = (run.first(), run.end());
         let mut looks = LOOKS;
         let mut hit = self.over_singles(&run, &mut looks);
+        if self.lattices.len() > LOOKS {
+            let within = self.spanned.map(|(from, to)| (first.max(from), end.min(to)));
+            return union(hit, within.filter(|(from, to)| from < to));
+        }
         for (stride, lattice) in &self.lattices {
             let (from, to) = (first.max(lattice.from), end.min(lattice.to));
             if from >= to {
@@ -188,6 +194,7 @@ impl Overlaps {
         if run.count == 1 {
             return self.singles.add(first, end);
         }
+        self.spanned = union(self.spanned, Some((first, end)));
         let lattice = self.lattices.entry(run.stride.unsigned_abs()).or_insert_with(|| Lattice {
             from: first,
             to: end,
@@ -293,6 +300,24 @@ mod tests {
                 end = end.max(run.end());
             }
         }
+    }
+
+    /// Each run was compared with the runs of each stride.
+    #[test]
+    fn many_strides_cost_no_square() {
+        let begun = std::time::Instant::now();
+        let mut overlaps = Overlaps::default();
+        for i in 0..100_000u64 {
+            let stride = 1_000_000 + i as i64;
+            let run =
+                Run { logical: i * 20, length: 10, stride, count: 20, segment: 0, physical: 0 };
+            let over = overlaps.over(&run);
+            // By then the range that all span is the answer.
+            assert!(i < 2 * LOOKS as u64 || over.is_some_and(|(from, _)| from == run.first()));
+            overlaps.add(&run);
+        }
+        assert_eq!(overlaps.over(&Run::single(1 << 40, 5, 0, 0)), None);
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -810,6 +810,25 @@ fn a_lie_is_found_by_all_who_come_upon_it() {
     }
 }
 
+/// What 100,000 ranks leave that write pieces of different lengths in turns: nothing folds, all
+/// interleave, and each was compared with each, which took half a minute of whoever closed last.
+#[test]
+fn runs_that_interleave_and_do_not_fold_cost_no_square() {
+    let (count, mut logical, mut state, mut map) = (100_000u64, 0, 1u64, ExtentMap::new());
+    let runs = (0..count).map(|i| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let (length, stride) = (1000 + (state >> 33) % 1000, (count * 2000) as i64);
+        let run = Run { logical, length, stride, count: 20, segment: 0, physical: i * 40_000 };
+        logical += length;
+        (run, Order { stamp: i + 1, set: 0 })
+    });
+    map.extend(runs);
+    let begun = Instant::now();
+    let image = map.image(Vec::new(), &Numbers { set_of: &[0], sets: &[0] }, true).unwrap();
+    assert!(image.entries.len() as u64 > count / 10 * 9);
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+}
+
 /// A map on a flat index with right checksums, and whether a check finds something.
 fn lying(shapes: &[NewShape], entries: &[Entry], blocks: &Blocks) -> (bool, ExtentMap) {
     let flat = FlatIndex {
