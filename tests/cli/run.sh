@@ -996,6 +996,13 @@ t_import_and_cp() {
     refuses 1 "not a regular file" plfs cp m m/x
     refuses 1 "absent" plfs import absent m/y
     refuses 1 "not a regular file" plfs import /dev/null m/empty
+    # A file that has other bytes than its size says.
+    plfs import /proc/version m/version
+    plfs cat m/version | cmp - /proc/version
+    if [ -r /sys/kernel/mm/transparent_hugepage/enabled ]; then
+        plfs cp /sys/kernel/mm/transparent_hugepage/enabled outside
+        same outside /sys/kernel/mm/transparent_hugepage/enabled
+    fi
     plfs check m > /dev/null
 }
 t_flatten() {

@@ -810,6 +810,24 @@ fn a_lie_is_found_by_all_who_come_upon_it() {
     }
 }
 
+/// Entries are found by the largest ends of those below them. Ends that are wrong hide some, which a
+/// lookup cannot tell and a check did not.
+#[test]
+fn a_check_finds_wrong_largest_ends() {
+    let entry = |i: u64, max_end: u64| Entry {
+        max_end: max_end.into(),
+        ..Entry::new(Run::single(i * 10, 5, 0, i * 5), Order { stamp: 1, set: 1 })
+    };
+    let found = |ends: [u64; 3]| {
+        let entries: Vec<Entry> = (0..).zip(ends).map(|(i, end)| entry(i, end)).collect();
+        lying(&[], &entries, &Blocks::default()).0
+    };
+    assert!(!found([5, 25, 25]));
+    for ends in [[5, 15, 25], [4, 25, 25], [5, 25, 26], [5, u64::MAX, 25], [0, 0, 0]] {
+        assert!(found(ends), "{ends:?}");
+    }
+}
+
 /// What 100,000 ranks leave that write pieces of different lengths in turns: nothing folds, all
 /// interleave, and each was compared with each, which took half a minute of whoever closed last.
 #[test]

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 use super::Place;
 use super::entry::Entry;
-use super::level::{Lattices, walk};
+use super::level::{Lattices, tree_end, walk};
 use super::merge::{Span, clip_of};
 use super::shape::{Piece, Shaped, Spans};
 use crate::{HOLE, MAX_END, Order, Run};
@@ -297,6 +297,12 @@ impl Base {
             if i > 0 && entries[i - 1].first.get() > entry.first.get() {
                 return Err(Bad::new(at_bytes, "the entries of the flat index are not sorted"));
             }
+        }
+        if tree_end(entries).is_none() {
+            return Err(Bad::new(
+                self.flat.entries_at as u64,
+                "the entries of the flat index are no interval tree: a largest end is wrong",
+            ));
         }
         let blocks = self.blocks();
         let (mut behind, mut extents) = (0, 0);
