@@ -359,8 +359,8 @@ impl Copy<'_> {
         Ok(len)
     }
 
-    /// Copies bytes `[from, to)` by reading and writing; less if the source ends before. Gives where
-    /// it ended.
+    /// Copies bytes `[from, to)` by reading and writing; less if the source ends before. Gives
+    /// where it ended.
     fn move_bytes(
         &mut self,
         mut from: u64,

@@ -797,7 +797,7 @@ fn a_lie_is_found_by_all_who_come_upon_it() {
         let (looked, sought, merged) = (map(), map(), map());
         looked.lookup(0, 100, &mut Vec::new());
         assert!(looked.is_damaged(), "{i}: a lookup");
-        (0..100).for_each(|from| drop(sought.next_data(from)));
+        (0..100).for_each(|from| _ = sought.next_data(from));
         assert!(sought.is_damaged(), "{i}: next_data");
         for settled in [false, true] {
             let _ = merged.image(Vec::new(), &Numbers { set_of: &[0], sets: &[1] }, settled);
@@ -810,8 +810,8 @@ fn a_lie_is_found_by_all_who_come_upon_it() {
     }
 }
 
-/// Entries are found by the largest ends of those below them. Ends that are wrong hide some, which a
-/// lookup cannot tell and a check did not.
+/// Entries are found by the largest ends of those below them. Ends that are wrong hide some, which
+/// a lookup cannot tell and a check did not.
 #[test]
 fn a_check_finds_wrong_largest_ends() {
     let entry = |i: u64, max_end: u64| Entry {
