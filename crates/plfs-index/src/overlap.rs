@@ -302,24 +302,6 @@ mod tests {
         }
     }
 
-    /// Each run was compared with the runs of each stride.
-    #[test]
-    fn many_strides_cost_no_square() {
-        let begun = std::time::Instant::now();
-        let mut overlaps = Overlaps::default();
-        for i in 0..100_000u64 {
-            let stride = 1_000_000 + i as i64;
-            let run =
-                Run { logical: i * 20, length: 10, stride, count: 20, segment: 0, physical: 0 };
-            let over = overlaps.over(&run);
-            // By then the range that all span is the answer.
-            assert!(i < 2 * LOOKS as u64 || over.is_some_and(|(from, _)| from == run.first()));
-            overlaps.add(&run);
-        }
-        assert_eq!(overlaps.over(&Run::single(1 << 40, 5, 0, 0)), None);
-        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
-    }
-
     #[test]
     fn gaps_are_what_is_not_there() {
         let mut ranges = Ranges::default();

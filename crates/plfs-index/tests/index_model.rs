@@ -8,7 +8,9 @@ use plfs_format::flat_index::{
     self, Axis, Blocks, Covered, Extent, FlatIndex, NewShape, Segment, Truncate,
 };
 use plfs_format::name::SegmentRef;
-use plfs_index::{Base, Bulk, Entry, ExtentMap, Folder, Found, HOLE, Numbers, Order, Run};
+use plfs_index::{
+    Base, Bulk, Entry, ExtentMap, Folder, Found, HOLE, Numbers, Order, Overlaps, Run,
+};
 
 /// One record of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -844,6 +846,22 @@ fn runs_that_interleave_and_do_not_fold_cost_no_square() {
     let begun = Instant::now();
     let image = map.image(Vec::new(), &Numbers { set_of: &[0], sets: &[0] }, true).unwrap();
     assert!(image.entries.len() as u64 > count / 10 * 9);
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+}
+
+/// Each run was compared with the runs of each stride.
+#[test]
+fn many_strides_cost_no_square() {
+    let (begun, mut overlaps) = (Instant::now(), Overlaps::default());
+    for i in 0..100_000u64 {
+        let stride = 1_000_000 + i as i64;
+        let run = Run { logical: i * 20, length: 10, stride, count: 20, segment: 0, physical: 0 };
+        let over = overlaps.over(&run);
+        // From some hundred strides on the range that all span is the answer.
+        assert!(i < 500 || over.is_some_and(|(from, _)| from == run.first()));
+        overlaps.add(&run);
+    }
+    assert_eq!(overlaps.over(&Run::single(1 << 40, 5, 0, 0)), None);
     assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
 }
 
