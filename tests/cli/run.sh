@@ -996,6 +996,13 @@ t_import_and_cp() {
     refuses 1 "not a regular file" plfs cp m m/x
     refuses 1 "absent" plfs import absent m/y
     refuses 1 "not a regular file" plfs import /dev/null m/empty
+    # A file that has other bytes than its size says.
+    plfs import /proc/version m/version
+    plfs cat m/version | cmp - /proc/version
+    if [ -r /sys/kernel/mm/transparent_hugepage/enabled ]; then
+        plfs cp /sys/kernel/mm/transparent_hugepage/enabled outside
+        same outside /sys/kernel/mm/transparent_hugepage/enabled
+    fi
     plfs check m > /dev/null
 }
 t_flatten() {
@@ -1005,6 +1012,31 @@ t_flatten() {
     plfs flatten m/f | has entries
     plfs cat m/f | cmp - before
     refuses 1 "not a PLFS file" plfs flatten before
+}
+# What they had copied stayed, under a name that nobody knows.
+t_copies_that_are_interrupted_leave_nothing() {
+    mkdir m
+    head -c 400M /dev/zero | tr '\0' x > plain
+    plfs import plain m/f
+    echo old > old
+    for signal in INT TERM; do
+        for what in "import plain m/g" "cp m/f m/g" "export m/f out" "cp -f plain old"; do
+            # shellcheck disable=SC2086
+            python3 - $signal $what << 'EOF'
+import glob, signal, subprocess, sys, time
+one = subprocess.Popen(["plfs", *sys.argv[2:]], stderr=subprocess.PIPE, text=True)
+until = time.monotonic() + 20
+while not glob.glob(".plfs-copy-*") + glob.glob("m/.plfs-copy-*") and time.monotonic() < until:
+    time.sleep(0.001)
+one.send_signal(getattr(signal, "SIG" + sys.argv[1]))
+said = one.communicate()[1]
+assert one.returncode == 1 and "interrupted" in said, (sys.argv, one.returncode, said)
+EOF
+            [ "$(find . -name '.plfs-copy*')" = "" ] || fail "left a temporary file"
+            [ "$(cat old)" = old ] && [ ! -e m/g ] && [ ! -e out ]
+        done
+    done
+    [ "$(plfs check m)" = "1 healthy" ]
 }
 t_compact() {
     mkdir m
@@ -1044,6 +1076,25 @@ t_compact() {
         as_nobody ./theirs rm m/theirs
         [ -z "$(find m/.plfs -user 65534 -type f)" ]
     fi
+}
+# It ended with success, and the files behind were as they had been.
+t_a_compaction_that_is_interrupted_says_so() {
+    mkdir m
+    make_file m/f
+    for json in "" --json; do
+        # shellcheck disable=SC2086
+        python3 - $json << 'EOF'
+import signal, subprocess, sys, time
+files = ["m/f"] * 20000
+one = subprocess.Popen(["plfs", "compact", "-n", *sys.argv[1:], *files], text=True,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+time.sleep(0.3)
+one.send_signal(signal.SIGINT)
+out, err = one.communicate()
+assert out.count("m/f") < len(files), "it was too fast"
+assert one.returncode == 1 and "interrupted" in err, (one.returncode, err)
+EOF
+    done
 }
 # Files m/0 to m/N of some MB, on m and on two backends, with their sums in the file sums.
 make_federated() { # N
@@ -1415,6 +1466,24 @@ t_garbage_is_removed() {
     [ "$(find m/.plfs -name super | wc -l)" = 1 ]
     [ "$(plfs check m)" = "1 healthy" ]
 }
+# A repair that could not be done ended with success.
+t_a_repair_that_fails_is_a_failure() {
+    [ "$(id -u)" = 0 ] || skip "needs root, to be another user"
+    mkdir -m 777 m
+    chmod 755 .. .
+    install -m 755 "$build/bin/plfs" ./theirs
+    make_file m/f
+    make_file m/g
+    rm m/g # by a program that does not know PLFS
+    for what in m "--clear-marks m"; do
+        local status=0
+        # shellcheck disable=SC2086
+        setpriv --reuid 65534 --regid 65534 --clear-groups ./theirs check --repair --min-age 0 $what > out 2> err || status=$?
+        [ $status = 1 ] || fail "exit $status: $(cat out err)"
+        has 'ermission denied\|not permitted' err
+    done
+    plfs check m | has '1 healthy, 1 garbage'
+}
 # A lost index log must never cost the data: after a repair, putting it back gives the file back.
 t_a_lost_index_log_does_not_cost_the_data() {
     mkdir m
@@ -1457,8 +1526,32 @@ t_rm() {
     refuses 1 "holds the data" plfs rm -rf m/.plfs
     refuses 1 "absent" plfs rm absent
     plfs rm -f absent
+    # As rm(1): the directory above is not what somebody means who empties this one.
+    for dots in . .. m/.. m/sub/../.. ./ m/.; do refuses 1 "is not removed" plfs rm -rf "$dots"; done
+    [ -e m ]
     plfs rm -r m
     [ ! -e m ]
+}
+# Whoever owns a tree may put a link in a directory's place while an administrator removes it: what
+# the link led to was removed.
+t_rm_follows_no_link_that_comes_meanwhile() {
+    python3 - << 'EOF'
+import ctypes, os, pathlib, shutil, subprocess
+libc = ctypes.CDLL(None)
+names = [f"f{i}" for i in range(30)]
+for _ in range(20):
+    for dir in "victim", "tree/sub", "aside":
+        os.makedirs(dir, exist_ok=True)
+        for name in names:
+            pathlib.Path(dir, name).touch()
+    os.symlink(os.path.abspath("victim"), "aside/link")
+    rm = subprocess.Popen(["plfs", "rm", "-r", "tree"], stderr=subprocess.DEVNULL)
+    while rm.poll() is None:
+        libc.renameat2(-100, b"tree/sub", -100, b"aside/link", 2)
+    assert sorted(os.listdir("victim")) == sorted(names), "what a link led to was removed"
+    shutil.rmtree("tree", ignore_errors=True)
+    shutil.rmtree("aside")
+EOF
 }
 t_two_programs_create_one_name() {
     for _ in 1 2 3; do

@@ -1,6 +1,7 @@
 """The daemon's life: daemon.py DIRECTORY PLFS, as root. Prints a line for each behaviour, as suites
 do."""
 
+import base64
 import errno
 import json
 import os
@@ -53,6 +54,23 @@ def wait_for_end(pid):
             return
         time.sleep(0.05)
     raise AssertionError(f"process {pid} does not end")
+
+
+def t_paths_that_are_not_utf8():
+    # umount took the mount for none, or did not wait for its daemon.
+    with Mounted(os.fsdecode(b"odd\xff")) as mount:
+        write(f"{mount.path}/f", b"x")
+        listed = [one for one in json.loads(plfs("stat", "--mounts", "--json")) if one["status"]]
+        paths = [
+            {"base64": base64.b64encode(os.fsencode(path)).decode()}
+            for path in (mount.path, mount.backend)
+        ]
+        assert [paths[0], paths[1:]] in [
+            [one["mountpoint"], one["status"]["backends"]] for one in listed
+        ], listed
+        pid = mount.pid()
+        plfs("umount", mount.path)
+        wait_for_end(pid)
 
 
 def t_a_killed_daemon_leaves_consistent_files():
@@ -216,7 +234,7 @@ def t_mount_8_finds_the_helper():
 
 
 def options_of(path):
-    with open("/proc/self/mounts") as file:
+    with open("/proc/self/mounts", errors="surrogateescape") as file:
         return next(line.split()[3].split(",") for line in file if line.split()[1] == path)
 
 

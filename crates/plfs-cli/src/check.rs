@@ -167,7 +167,8 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
             } else {
                 work
             };
-            let (report, mut did) = put_right(&plfs, report, work.repair, work.clear_marks);
+            let (report, mut did) =
+                put_right(&plfs, report, work.repair, work.clear_marks, &mut failed);
             let health = report.health();
             failed |= matches!(health, Health::Corrupt | Health::Unknown);
             // What was taken out of a container that is gone has a report without a container.
@@ -325,12 +326,14 @@ fn is_plain(plfs: &Plfs, full: &Path) -> bool {
         && matches!(plfs.workload_of(full), Ok(Workload::Auto))
 }
 
-/// Repairs what may be repaired and checks again. What cannot be repaired is printed and stays.
+/// Repairs what may be repaired and checks again. What cannot be repaired is printed and stays, and
+/// `failed` becomes true.
 fn put_right(
     plfs: &Plfs,
     report: Report,
     repair: Option<u64>,
     clear_marks: bool,
+    failed: &mut bool,
 ) -> (Report, Vec<String>) {
     let mut done = Vec::new();
     if clear_marks
@@ -363,7 +366,10 @@ fn put_right(
                     }
                 }
             }
-            Err(error) => say("check", &error.to_string()),
+            Err(error) => {
+                *failed = true;
+                say("check", &error.to_string());
+            }
         }
     }
     if let Some(min_age_s) = repair {
@@ -386,7 +392,10 @@ fn put_right(
                 done.extend(gone_marks(plfs, &report));
                 done.extend(more);
             }
-            Err(error) => say("check", &error.to_string()),
+            Err(error) => {
+                *failed = true;
+                say("check", &error.to_string());
+            }
         }
     }
     let report = match report.names.first() {

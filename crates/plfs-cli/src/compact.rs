@@ -2,13 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plfs_core::pack::PackUsage;
 use plfs_core::{Plfs, Usage};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::out::{self, Fail, JsonPath, Out, progress, say, show, size};
 
@@ -35,11 +33,7 @@ struct Answer {
 pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     // An interrupted compaction removes its copy and its open mark.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
-    }
+    let stop = out::stop()?;
     let mut answers = Vec::new();
     for path in files {
         let done = one(&plfs, wanted, path, &stop);
@@ -64,7 +58,12 @@ pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), 
     if wanted.json {
         out.json(&answers)?;
     }
-    match answers.iter().any(|answer| answer.error.is_some()) {
+    let rest = files.len() - answers.len();
+    if rest > 0 {
+        let s = if rest == 1 { "" } else { "s" };
+        say("compact", &format!("interrupted: {rest} file{s} more stay as they are"));
+    }
+    match rest > 0 || answers.iter().any(|answer| answer.error.is_some()) {
         true => out.end().and(Err(Fail::Printed)),
         false => Ok(()),
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
 use plfs_core::store::{Errno, Kind, Links, Open, Stat, StoreFile, write_full};
@@ -115,12 +116,22 @@ fn copy(
         }
         tmp = temporary(dst);
     }
-    let made = fill(plfs, &from, &stat, src, &tmp, dst, logical)
+    let stop = out::stop()?;
+    let made = fill(plfs, &from, &stat, (src, &tmp, dst), logical, &stop)
+        .and_then(|()| go_on(&stop))
         .and_then(|()| appear(plfs, &tmp, dst, force));
     if made.is_err() {
         let _ = plfs.unlink(&tmp);
     }
     made
+}
+
+/// An error once a signal has asked the command to end: what there is so far is removed.
+fn go_on(stop: &AtomicBool) -> Result<(), Fail> {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Fail::Say("interrupted; nothing was copied".into())),
+        false => Ok(()),
+    }
 }
 
 fn exists(dst: &Path) -> Fail {
@@ -140,10 +151,9 @@ fn fill(
     plfs: &Plfs,
     from: &Opened,
     stat: &Stat,
-    src: &Path,
-    tmp: &Path,
-    dst: &Path,
+    (src, tmp, dst): (&Path, &Path, &Path),
     logical: bool,
+    stop: &AtomicBool,
 ) -> Result<(), Fail> {
     let to = match logical || is_flat(plfs, dst)? {
         true => {
@@ -177,14 +187,15 @@ fn fill(
     };
     let bar = progress(stat.len);
     let mut copy =
-        Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar };
+        Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar, stop };
+    let mut len = stat.len;
     match from {
-        Opened::Logical(file) => copy.logical(file, stat.len)?,
+        Opened::Logical(file) => copy.logical(file, len)?,
         Opened::Plain(file) => match file.plain_file() {
-            Some(plain) => copy.plain(plain.as_ref(), stat.len)?,
+            Some(plain) => len = copy.plain(plain.as_ref(), len)?,
             // It became a shared one meanwhile.
-            None if file.is_packed() => copy.packed(file, stat.len)?,
-            None => copy.logical(file, stat.len)?,
+            None if file.is_packed() => copy.packed(file, len)?,
+            None => copy.logical(file, len)?,
         },
     }
     copy.bar.finish_and_clear();
@@ -192,7 +203,7 @@ fn fill(
     let (uid, gid) = rustix::process::geteuid().is_root().then_some((stat.uid, stat.gid)).unzip();
     match to {
         Target::Logical(file) => {
-            file.set_len(stat.len)?;
+            file.set_len(len)?;
             file.sync()?;
             file.close()?;
             if uid.is_some() {
@@ -202,7 +213,7 @@ fn fill(
             Ok(plfs.set_times(tmp, Some(stat.atime), Some(stat.mtime))?)
         }
         Target::Plain(file) => {
-            file.set_len(stat.len).map_err(failed)?;
+            file.set_len(len).map_err(failed)?;
             if uid.is_some() {
                 plfs.store().chown(tmp, uid, gid, Links::Stay).map_err(failed)?;
             }
@@ -279,6 +290,7 @@ struct Copy<'a> {
     /// Whether to use copy_file_range: true until it fails.
     direct: bool,
     bar: ProgressBar,
+    stop: &'a AtomicBool,
 }
 
 impl Copy<'_> {
@@ -286,6 +298,7 @@ impl Copy<'_> {
     fn logical(&mut self, file: &File, len: u64) -> Result<(), Fail> {
         let mut at = 0;
         while let Some(start) = file.next_data(at)?.filter(|start| *start < len) {
+            go_on(self.stop)?;
             let end = (start + STEP as u64).min(len);
             let extents = file.extents(start, end)?;
             let mut i = 0;
@@ -313,12 +326,19 @@ impl Copy<'_> {
 
     /// Copies a file of a pack, which is small.
     fn packed(&mut self, file: &File, len: u64) -> Result<(), Fail> {
-        self.move_bytes(0, len, |buf, at| Ok(file.read_at(buf, at)?))
+        self.move_bytes(0, len, |buf, at| Ok(file.read_at(buf, at)?)).map(drop)
     }
 
-    /// Copies a plain file; holes stay holes where the file system can tell them.
-    fn plain(&mut self, file: &dyn StoreFile, len: u64) -> Result<(), Fail> {
+    /// Copies a plain file; holes stay holes where the file system can tell them. Gives its length,
+    /// which is another than its size where a file system makes up what is read.
+    fn plain(&mut self, file: &dyn StoreFile, len: u64) -> Result<u64, Fail> {
         let (src, mut at) = (self.src, 0);
+        let mut read = |buf: &mut [u8], at| {
+            file.read_at(buf, at).map_err(|errno| Fail::on("read", src, errno))
+        };
+        if len == 0 {
+            return self.move_bytes(0, u64::MAX, read);
+        }
         let seek = |to: SeekFrom| {
             file.fd().map(|fd| rustix::fs::seek(fd, to)).unwrap_or(Err(Errno::INVAL))
         };
@@ -329,25 +349,28 @@ impl Copy<'_> {
                 Err(_) => at,
             };
             let end = seek(SeekFrom::Hole(start)).unwrap_or(len).min(start + (64 << 20));
-            self.move_bytes(start, end.max(start + 1), |buf, at| {
-                file.read_at(buf, at).map_err(|errno| Fail::on("read", src, errno))
-            })?;
-            at = end.max(start + 1);
+            let end = end.max(start + 1);
+            at = self.move_bytes(start, end, &mut read)?;
+            if at < end {
+                return Ok(at);
+            }
             self.bar.set_position(at);
         }
-        Ok(())
+        Ok(len)
     }
 
-    /// Copies bytes `[from, to)` by reading and writing; less if the source ends before.
+    /// Copies bytes `[from, to)` by reading and writing; less if the source ends before. Gives
+    /// where it ended.
     fn move_bytes(
         &mut self,
         mut from: u64,
         to: u64,
         mut read: impl FnMut(&mut [u8], u64) -> Result<usize, Fail>,
-    ) -> Result<(), Fail> {
+    ) -> Result<u64, Fail> {
         self.buf.resize(STEP, 0);
         while from < to {
-            let n = self.buf.len().min((to - from) as usize);
+            go_on(self.stop)?;
+            let n = self.buf.len().min(usize::try_from(to - from).unwrap_or(usize::MAX));
             let n = read(&mut self.buf[..n], from)?;
             if n == 0 {
                 break;
@@ -367,7 +390,7 @@ impl Copy<'_> {
             }
             from += n as u64;
         }
-        Ok(())
+        Ok(from)
     }
 
     /// Copies a piece from its data log to a plain file by copy_file_range. False if the storage

@@ -297,6 +297,9 @@ enum Command {
     },
     /// Copy a file; the copy is a PLFS file if its directory is managed
     ///
+    /// Holes, mode and times are kept. The name appears when the file is complete, never before;
+    /// if the command is interrupted, nothing is left of it.
+    ///
     /// A directory is managed if it or one above it has a .plfs, or PLFS_MOUNTS names it.
     #[command(after_help = "Example:\n  plfs cp plfs.d/checkpoint plfs.d/checkpoint.old")]
     Cp(CopyFlags),
@@ -349,8 +352,8 @@ enum Command {
     /// bytes contradict the format, or committed bytes are missing. garbage: a crash left what no
     /// file uses. unknown: made by a newer PLFS.
     ///
-    /// The exit status is 1 if anything is corrupt or unknown, else 0. Without --repair, --undo,
-    /// --discard and --clear-marks nothing is changed.
+    /// The exit status is 1 if anything is corrupt or unknown, or what was asked for could not be
+    /// done, else 0. Without --repair, --undo, --discard and --clear-marks nothing is changed.
     ///
     /// --repair first removes the open marks of writers that died on this host, or before it was
     /// started the last time: at most 8 of a file in one run. A file that is still open for writing

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use plfs_fuse::mount::{self, Mounted, Request};
-use plfs_fuse::{LOG_ATTRIBUTE, Status};
+use plfs_fuse::{JsonPath, LOG_ATTRIBUTE, Status};
 use serde::Serialize;
 
 use crate::out::{Fail, Out, count, show, time};
@@ -95,7 +95,7 @@ pub fn umount(mountpoints: &[PathBuf], lazy: bool) -> Result<(), Fail> {
 
 #[derive(Serialize)]
 struct Listed {
-    mountpoint: PathBuf,
+    mountpoint: JsonPath,
     source: String,
     alive: bool,
     error: Option<String>,
@@ -107,6 +107,7 @@ pub fn list(out: &mut Out, json: bool) -> Result<(), Fail> {
     if json {
         let listed = |Mounted { mountpoint, source, status }: Mounted| {
             let error = status.as_ref().err().map(ToString::to_string);
+            let mountpoint = JsonPath(mountpoint);
             Listed { mountpoint, source, alive: status.is_ok(), error, status: status.ok() }
         };
         return out.json(&mounts.into_iter().map(listed).collect::<Vec<_>>());
@@ -114,7 +115,7 @@ pub fn list(out: &mut Out, json: bool) -> Result<(), Fail> {
     for Mounted { mountpoint, source, status } in mounts {
         out.line(format_args!("{} shows {source}", show(&mountpoint)))?;
         for more in status.iter().flat_map(|status| status.backends.iter().skip(1)) {
-            out.line(format_args!("  and keeps data in {}", show(more)))?;
+            out.line(format_args!("  and keeps data in {}", show(&more.0)))?;
         }
         match status {
             Ok(status) => {

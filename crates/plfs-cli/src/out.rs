@@ -1,16 +1,16 @@
 //! What all commands share: how they print, how they fail, how they name files.
 
 use std::io::{BufWriter, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use indicatif::{ProgressBar, ProgressStyle};
 use plfs_core::store::{Links, Stat};
 use plfs_core::{Config, Plfs};
-use serde::ser::SerializeMap as _;
+pub use plfs_fuse::JsonPath;
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 /// Shorter work ends before a progress bar can be read.
 const PROGRESS_MIN: u64 = 256 << 20;
@@ -72,6 +72,16 @@ impl From<std::io::Error> for Fail {
     }
 }
 
+/// True from the first signal on that asks the command to end, which then does not end it.
+pub fn stop() -> Result<Arc<AtomicBool>, Fail> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
+    }
+    Ok(stop)
+}
+
 /// Standard output, buffered; a closed pipe is an error, not a panic.
 pub struct Out(BufWriter<std::io::Stdout>);
 
@@ -126,30 +136,6 @@ pub fn show(path: &Path) -> String {
             )
             .collect(),
         false => text.into_owned(),
-    }
-}
-
-/// A path in JSON: a string, or what is not UTF-8 as `{"base64": "..."}` (RFC 4648), so that no
-/// name reads as another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JsonPath(pub PathBuf);
-
-impl JsonPath {
-    pub fn of(path: impl AsRef<Path>) -> JsonPath {
-        JsonPath(path.as_ref().to_path_buf())
-    }
-}
-
-impl serde::Serialize for JsonPath {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self.0.to_str() {
-            Some(text) => to.serialize_str(text),
-            None => {
-                let mut map = to.serialize_map(Some(1))?;
-                map.serialize_entry("base64", &STANDARD.encode(self.0.as_os_str().as_bytes()))?;
-                map.end()
-            }
-        }
     }
 }
 

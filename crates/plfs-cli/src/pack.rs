@@ -2,13 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use plfs_core::{Plfs, REPACK_SETTLES, Repacked};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, show};
 
@@ -90,11 +88,7 @@ fn moved(
     shows: bool,
     act: impl FnOnce(&mut dyn FnMut(&Repacked) -> ControlFlow<()>) -> plfs_core::Result<Repacked>,
 ) -> Result<Repacked, Fail> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
-    }
+    let stop = out::stop()?;
     let bar = match shows {
         true => ProgressBar::new_spinner().with_style(
             ProgressStyle::with_template("{spinner} {human_pos} files")

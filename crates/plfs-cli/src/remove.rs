@@ -1,5 +1,6 @@
 //! `plfs rm`.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Errno, Keep, Kind, Links, Place};
@@ -13,6 +14,7 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
     for path in paths {
         let full = absolute(path)?;
         let removed = match out::stored(&plfs, &full, Links::Stay).map_err(|error| error.errno()) {
+            _ if ends_in_dots(path) => Err(format!("{} is not removed by this name", show(path))),
             Err(Errno::NOENT) if matches!(plfs.packed_stat(&full), Ok(Some(_))) => {
                 plfs.unlink(&full).map_err(|error| error.to_string())
             }
@@ -34,7 +36,7 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
                 Err(format!("{} is a directory; remove it with -r", show(path)))
             }
             Ok(_) if full.parent().is_none() => Err("the root directory stays".into()),
-            Ok(stat) if stat.kind == Kind::Dir => remove_dir(&plfs, &full),
+            Ok(stat) if stat.kind == Kind::Dir => remove_dir(&below(&plfs, &full), &full),
             Ok(_) => plfs.unlink(&full).map_err(|error| error.to_string()),
         };
         if let Err(text) = removed {
@@ -43,6 +45,22 @@ pub fn rm(paths: &[PathBuf], recursive: bool, force: bool) -> Result<(), Fail> {
         }
     }
     if failed { Err(Fail::Printed) } else { Ok(()) }
+}
+
+/// Whether the last word of a path is `.` or `..`: it means what nobody has named.
+fn ends_in_dots(path: &Path) -> bool {
+    let words = path.as_os_str().as_bytes().rsplit(|byte| *byte == b'/');
+    matches!(words.into_iter().find(|word| !word.is_empty()), Some(b"." | b".."))
+}
+
+/// PLFS that follows no link from `dir` on: whoever may write there could put one in a directory's
+/// place meanwhile.
+fn below(plfs: &Plfs, dir: &Path) -> Plfs {
+    let root = dir.parent().unwrap_or(dir).to_path_buf();
+    let place = Place { root, dir: dir.to_path_buf() };
+    let store = plfs.store();
+    let store = store.inside(vec![place], Keep::Nothing).unwrap_or_else(|| store.clone());
+    Plfs::new(store, plfs.config().clone())
 }
 
 fn remove_dir(plfs: &Plfs, dir: &Path) -> Result<(), String> {

@@ -17,4 +17,4 @@ mod status;
 mod store;
 mod xattr;
 
-pub use status::{LOG_ATTRIBUTE, Status};
+pub use status::{JsonPath, LOG_ATTRIBUTE, Status};

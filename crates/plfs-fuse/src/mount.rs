@@ -1,6 +1,8 @@
 //! The daemon: mounts, reports that it is up, serves requests, and unmounts on a signal.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,7 +23,7 @@ use signal_hook::iterator::Signals;
 use crate::creds;
 use crate::fs::Door;
 use crate::fuse::{Fuse, MAX_WRITE_BYTES};
-use crate::status::{Journal, MOUNT_ATTRIBUTE, Status, journal};
+use crate::status::{Journal, JsonPath, MOUNT_ATTRIBUTE, Status, journal};
 use crate::store::Root;
 
 /// The line that the daemon sends to its parent when the mount is up.
@@ -217,8 +219,8 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     let door = Arc::new(door);
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let status = Status {
-        mountpoint: mountpoint.clone(),
-        backends,
+        mountpoint: JsonPath::of(&mountpoint),
+        backends: backends.into_iter().map(JsonPath).collect(),
         pid: std::process::id(),
         uid: rustix::process::geteuid().as_raw(),
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -500,27 +502,27 @@ pub struct Mounted {
 /// Mounts of PLFS in the kernel's table. Asks no daemon.
 fn mounts() -> Vec<MountPoint> {
     let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return Vec::new() };
-    let table = String::from_utf8_lossy(&table).into_owned();
-    let parse = |line: &str| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut after = after.split(' ');
-        let (kind, source) = (after.next()?, after.next()?);
-        let mut before = before.split(' ').skip(2);
-        let device = before.next()?.to_string();
-        let mut before = before.skip(1);
-        let (mountpoint, own) = (PathBuf::from(unescape(before.next()?)), before.next()?);
+    // A blank in a name is escaped there.
+    let parse = |line: &[u8]| {
+        let mut words = line.split(|byte| *byte == b' ');
+        let text = |word| std::str::from_utf8(word).ok();
+        let device = text(words.nth(2)?)?.to_string();
+        let (mountpoint, own) = (words.nth(1)?, text(words.next()?)?);
+        let mut after = words.skip_while(|word| *word != b"-").skip(1);
+        let (kind, source, of_all) = (after.next()?, after.next()?, after.next()?);
+        let of_all = String::from_utf8_lossy(of_all);
         let flags = flags_of(
-            after.next()?.split(',').filter(|word| matches!(*word, "ro" | "sync" | "dirsync")),
+            of_all.split(',').filter(|word| matches!(*word, "ro" | "sync" | "dirsync")),
             MountFlags::empty(),
         );
-        (kind == "fuse.plfs").then(|| MountPoint {
-            mountpoint,
+        (kind == b"fuse.plfs").then(|| MountPoint {
+            mountpoint: unescape(mountpoint).into(),
             device,
-            source: unescape(source),
+            source: unescape(source).to_string_lossy().into_owned(),
             flags: flags_of(own.split(','), flags),
         })
     };
-    table.lines().filter_map(parse).collect()
+    table.split(|byte| *byte == b'\n').filter_map(parse).collect()
 }
 
 struct MountPoint {
@@ -556,9 +558,8 @@ fn flags_of<'a>(words: impl Iterator<Item = &'a str>, before: MountFlags) -> Mou
 }
 
 /// The mount table writes blanks as \040.
-fn unescape(text: &str) -> String {
+fn unescape(mut rest: &[u8]) -> OsString {
     let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
         let octal = after
             .get(..3)
@@ -568,7 +569,7 @@ fn unescape(text: &str) -> String {
             _ => (bytes.push(*first), rest = after).0,
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    OsString::from_vec(bytes)
 }
 
 /// All mounts of PLFS with the status from their daemons. A daemon that does not answer within two
@@ -655,7 +656,7 @@ pub fn remount(mountpoint: &Path, texts: &[String]) -> Result<(), String> {
     let fixed = status.fixed.unwrap_or_default();
     let options = Options::parse_onto(fixed.clone(), level, texts)?;
     let backend = |given: &PathBuf| {
-        status.backends.iter().any(|known| {
+        status.backends.iter().any(|JsonPath(known)| {
             known == given || std::fs::canonicalize(given).is_ok_and(|given| *known == given)
         })
     };
@@ -786,8 +787,8 @@ mod tests {
 
     #[test]
     fn blanks_in_the_mount_table() {
-        assert_eq!(unescape(r"/a\040b\134c"), r"/a b\c");
-        assert_eq!(unescape("/plain"), "/plain");
-        assert_eq!(unescape(r"/a\04"), r"/a\04");
+        assert_eq!(unescape(br"/a\040b\134c"), r"/a b\c");
+        assert_eq!(unescape(b"/plain"), "/plain");
+        assert_eq!(unescape(br"/a\04"), r"/a\04");
     }
 }

@@ -3,12 +3,16 @@
 
 use std::collections::VecDeque;
 use std::ffi::CString;
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +29,53 @@ const KEPT_LINES: usize = 400;
 /// Linux gives no attribute that is longer (XATTR_SIZE_MAX).
 const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
 
+/// A path in JSON: a string, or what is not UTF-8 as `{"base64": "..."}` (RFC 4648), so that no
+/// name reads as another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Text", try_from = "Text")]
+pub struct JsonPath(pub PathBuf);
+
+impl JsonPath {
+    /// That of this path.
+    pub fn of(path: impl AsRef<Path>) -> JsonPath {
+        JsonPath(path.as_ref().to_path_buf())
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Text {
+    Utf8(String),
+    Other { base64: String },
+}
+
+impl From<JsonPath> for Text {
+    fn from(path: JsonPath) -> Text {
+        match path.0.into_os_string().into_string() {
+            Ok(text) => Text::Utf8(text),
+            Err(other) => Text::Other { base64: STANDARD.encode(other.as_bytes()) },
+        }
+    }
+}
+
+impl TryFrom<Text> for JsonPath {
+    type Error = base64::DecodeError;
+
+    fn try_from(text: Text) -> Result<JsonPath, base64::DecodeError> {
+        Ok(JsonPath(match text {
+            Text::Utf8(text) => text.into(),
+            Text::Other { base64 } => OsString::from_vec(STANDARD.decode(base64)?).into(),
+        }))
+    }
+}
+
 /// What a mount is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
     /// Where it is mounted.
-    pub mountpoint: PathBuf,
+    pub mountpoint: JsonPath,
     /// What it shows.
-    pub backends: Vec<PathBuf>,
+    pub backends: Vec<JsonPath>,
     /// The daemon.
     pub pid: u32,
     /// Its user.

@@ -117,6 +117,8 @@ fn columns(run: &Run) -> [Option<(Span, Span)>; 2] {
 pub struct Overlaps {
     singles: Ranges,
     lattices: HashMap<u64, Lattice>,
+    /// The range that the runs of all lattices span.
+    spanned: Option<Span>,
 }
 
 impl Overlaps {
@@ -127,6 +129,10 @@ impl Overlaps {
         let (first, end) = (run.first(), run.end());
         let mut looks = LOOKS;
         let mut hit = self.over_singles(&run, &mut looks);
+        if self.lattices.len() > LOOKS {
+            let within = self.spanned.map(|(from, to)| (first.max(from), end.min(to)));
+            return union(hit, within.filter(|(from, to)| from < to));
+        }
         for (stride, lattice) in &self.lattices {
             let (from, to) = (first.max(lattice.from), end.min(lattice.to));
             if from >= to {
@@ -188,6 +194,7 @@ impl Overlaps {
         if run.count == 1 {
             return self.singles.add(first, end);
         }
+        self.spanned = union(self.spanned, Some((first, end)));
         let lattice = self.lattices.entry(run.stride.unsigned_abs()).or_insert_with(|| Lattice {
             from: first,
             to: end,

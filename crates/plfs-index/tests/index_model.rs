@@ -4,9 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plfs_format::flat_index::{self, Blocks, Covered, Extent, FlatIndex, Segment, Truncate};
+use plfs_format::flat_index::{
+    self, Axis, Blocks, Covered, Extent, FlatIndex, NewShape, Segment, Truncate,
+};
 use plfs_format::name::SegmentRef;
-use plfs_index::{Base, Bulk, ExtentMap, Folder, Found, HOLE, Numbers, Order, Run};
+use plfs_index::{
+    Base, Bulk, Entry, ExtentMap, Folder, Found, HOLE, Numbers, Order, Overlaps, Run,
+};
 
 /// One record of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -739,7 +743,6 @@ fn time_lookups(name: &str, map: &ExtentMap, size: u64) {
     );
 }
 
-/// Prints speeds: `cargo test --release -p plfs --test index_model speed -- --ignored --nocapture`.
 /// An extent of a flat index that is a hole lies nowhere: its physical offset is its logical one,
 /// or the flat index is not believed.
 #[test]
@@ -765,6 +768,123 @@ fn a_hole_that_lies_somewhere_is_damage() {
     }
 }
 
+/// What whoever can make right checksums says in a flat index is found, whoever goes through it:
+/// lookups, or a merge, which would make an index without what it passed over.
+#[test]
+fn a_lie_is_found_by_all_who_come_upon_it() {
+    let extent = |logical, length| Extent { logical, length, physical: 7, ..Extent::default() };
+    let of_blocks = |all: &[&[Extent]]| {
+        let mut blocks = Blocks::default();
+        all.iter().for_each(|extents| blocks.push(extents, true).unwrap());
+        (Vec::new(), blocks)
+    };
+    let good = Entry::new(Run::single(0, 4, 0, 0), Order::default());
+    // Two pieces at 0 and 8 are what the shape says; what is beside it decided where to look, and
+    // divided by nothing.
+    let shaped = Entry { shape: 1.into(), end: 12.into(), max_end: 12.into(), ..good };
+    let many = |entry| (vec![entry; 40], Blocks::default());
+    let lies = [
+        many(Entry { count: 2.into(), ..shaped }),
+        many(Entry { count: 2.into(), stride: 5.into(), ..shaped }),
+        (vec![Entry { end: 5.into(), max_end: 5.into(), ..good }], Blocks::default()),
+        (vec![Entry { shape: 2.into(), ..good }], Blocks::default()),
+        of_blocks(&[&[extent(0, 5), extent(10, 0), extent(20, 5)]]),
+        of_blocks(&[&[extent(0, 5), extent(50, 5)], &[extent(20, 5)]]),
+        of_blocks(&[&[extent(0, 30)], &[extent(20, 5)]]),
+    ];
+    let axes = vec![Axis { stride: 8, physical: 4, count: 2, ..Axis::default() }];
+    let shapes = [NewShape { axes, ..NewShape::default() }];
+    for (i, (entries, blocks)) in lies.iter().enumerate() {
+        let map = || lying(&shapes, entries, blocks).1;
+        let (looked, sought, merged) = (map(), map(), map());
+        looked.lookup(0, 100, &mut Vec::new());
+        assert!(looked.is_damaged(), "{i}: a lookup");
+        (0..100).for_each(|from| _ = sought.next_data(from));
+        assert!(sought.is_damaged(), "{i}: next_data");
+        for settled in [false, true] {
+            let _ = merged.image(Vec::new(), &Numbers { set_of: &[0], sets: &[1] }, settled);
+            assert!(merged.is_damaged(), "{i}: an image");
+        }
+        let all = map();
+        all.for_each(|_, _| {});
+        assert!(all.is_damaged(), "{i}: for_each");
+        assert!(lying(&shapes, entries, blocks).0, "{i}: check");
+    }
+}
+
+/// Entries are found by the largest ends of those below them. Ends that are wrong hide some, which
+/// a lookup cannot tell and a check did not.
+#[test]
+fn a_check_finds_wrong_largest_ends() {
+    let entry = |i: u64, max_end: u64| Entry {
+        max_end: max_end.into(),
+        ..Entry::new(Run::single(i * 10, 5, 0, i * 5), Order { stamp: 1, set: 1 })
+    };
+    let found = |ends: [u64; 3]| {
+        let entries: Vec<Entry> = (0..).zip(ends).map(|(i, end)| entry(i, end)).collect();
+        lying(&[], &entries, &Blocks::default()).0
+    };
+    assert!(!found([5, 25, 25]));
+    for ends in [[5, 15, 25], [4, 25, 25], [5, 25, 26], [5, u64::MAX, 25], [0, 0, 0]] {
+        assert!(found(ends), "{ends:?}");
+    }
+}
+
+/// What 100,000 ranks leave that write pieces of different lengths in turns: nothing folds, all
+/// interleave, and each was compared with each, which took half a minute of whoever closed last.
+#[test]
+fn runs_that_interleave_and_do_not_fold_cost_no_square() {
+    let (count, mut logical, mut state, mut map) = (100_000u64, 0, 1u64, ExtentMap::new());
+    let runs = (0..count).map(|i| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let (length, stride) = (1000 + (state >> 33) % 1000, (count * 2000) as i64);
+        let run = Run { logical, length, stride, count: 20, segment: 0, physical: i * 40_000 };
+        logical += length;
+        (run, Order { stamp: i + 1, set: 0 })
+    });
+    map.extend(runs);
+    let begun = Instant::now();
+    let image = map.image(Vec::new(), &Numbers { set_of: &[0], sets: &[0] }, true).unwrap();
+    assert!(image.entries.len() as u64 > count / 10 * 9);
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+}
+
+/// Each run was compared with the runs of each stride.
+#[test]
+fn many_strides_cost_no_square() {
+    let (begun, mut overlaps) = (Instant::now(), Overlaps::default());
+    for i in 0..100_000u64 {
+        let stride = 1_000_000 + i as i64;
+        let run = Run { logical: i * 20, length: 10, stride, count: 20, segment: 0, physical: 0 };
+        let over = overlaps.over(&run);
+        // From some hundred strides on the range that all span is the answer.
+        assert!(i < 500 || over.is_some_and(|(from, _)| from == run.first()));
+        overlaps.add(&run);
+    }
+    assert_eq!(overlaps.over(&Run::single(1 << 40, 5, 0, 0)), None);
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+}
+
+/// A map on a flat index with right checksums, and whether a check finds something.
+fn lying(shapes: &[NewShape], entries: &[Entry], blocks: &Blocks) -> (bool, ExtentMap) {
+    let flat = FlatIndex {
+        size: 100,
+        max_stamp: 5,
+        floor: 5,
+        covered: vec![Covered { set: 1, from: 0, bytes: 0 }],
+        segments: vec![Segment {
+            at: SegmentRef { set: 1, stream: 0, segment: 0, backend: 0 },
+            bytes: 99,
+        }],
+        ..FlatIndex::default()
+    };
+    let bytes = flat_index::encode(&flat, shapes, entries.as_bytes(), blocks);
+    let flat = flat_index::decode(&bytes, &plfs_format::Uuid::default()).unwrap();
+    let base = Base::new(Arc::new(bytes), flat);
+    (base.check().is_err(), ExtentMap::with_base(base))
+}
+
+/// Prints speeds: `cargo test --release -p plfs --test index_model speed -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints speeds, tests nothing"]
 fn speed() {

@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 use super::Place;
 use super::entry::Entry;
-use super::level::{Lattices, walk};
+use super::level::{Lattices, tree_end, walk};
 use super::merge::{Span, clip_of};
 use super::shape::{Piece, Shaped, Spans};
 use crate::{HOLE, MAX_END, Order, Run};
@@ -222,9 +222,7 @@ impl Base {
             }
             let Some(held) = self.held(&blocks, i) else { continue };
             let Some(block) = self.block(&blocks, i, &held) else { continue };
-            let mut behind = 0;
-            let sound = block.visit(from, |j, start, end| {
-                behind = end;
+            self.visit(&blocks, i, &block, from, |j, start, end| {
                 if start >= to {
                     return false;
                 }
@@ -239,10 +237,28 @@ impl Base {
                 f(start + skipped, end.min(to), self.extent_order(block.order(j)), place);
                 true
             });
-            // It must end before the next begins.
-            if !sound || (i + 1 < blocks.len() && blocks.first(i + 1) < behind) {
-                self.mark_corrupt();
-            }
+        }
+    }
+
+    /// Calls for the extents of block `i` that end past `from`, ascending, until `f` returns false.
+    /// Each must have a byte, and end before the next block begins.
+    #[inline]
+    fn visit(
+        &self,
+        blocks: &BlocksView<'_>,
+        i: usize,
+        block: &flat_index::Extents<'_>,
+        from: u64,
+        mut f: impl FnMut(usize, u64, u64) -> bool,
+    ) {
+        let most = if i + 1 < blocks.len() { blocks.first(i + 1) } else { MAX_END };
+        let mut fits = true;
+        let sound = block.visit(from, |j, start, end| {
+            fits = end <= most;
+            fits && f(j, start, end)
+        });
+        if !sound || !fits {
+            self.mark_corrupt();
         }
     }
 
@@ -281,6 +297,12 @@ impl Base {
             if i > 0 && entries[i - 1].first.get() > entry.first.get() {
                 return Err(Bad::new(at_bytes, "the entries of the flat index are not sorted"));
             }
+        }
+        if tree_end(entries).is_none() {
+            return Err(Bad::new(
+                self.flat.entries_at as u64,
+                "the entries of the flat index are no interval tree: a largest end is wrong",
+            ));
         }
         let blocks = self.blocks();
         let (mut behind, mut extents) = (0, 0);
@@ -396,7 +418,7 @@ impl Base {
             let Some(held) = self.held(&blocks, i) else { continue };
             let Some(block) = self.block(&blocks, i, &held) else { continue };
             let mut found = false;
-            block.visit(from, |j, start, end| {
+            self.visit(&blocks, i, &block, from, |j, start, end| {
                 let byte = start.max(from);
                 found = byte < end.min(clip_of(truncates, self.extent_order(block.order(j))));
                 if found {
@@ -426,7 +448,7 @@ impl Base {
             let Some(held) = self.held(&blocks, i) else { continue };
             let Some(block) = self.block(&blocks, i, &held) else { continue };
             let mut last = 0;
-            block.visit(0, |j, _, end| {
+            self.visit(&blocks, i, &block, 0, |j, _, end| {
                 if Some(self.extent_order(block.order(j))) > after {
                     last = end;
                 }
@@ -445,7 +467,7 @@ impl Base {
         let blocks = self.blocks();
         let Some(held) = self.held(&blocks, i) else { return };
         let Some(block) = self.block(&blocks, i, &held) else { return };
-        block.visit(0, |j, start, end| {
+        self.visit(&blocks, i, &block, 0, |j, start, end| {
             let (place, of) = (block.place(j), block.order(j));
             let order = self.extent_order(of);
             let set = of.map_or(0, |of| of.1);
@@ -466,13 +488,23 @@ impl Base {
         });
     }
 
-    /// Calls for all pieces of a sound entry as runs, along the axis that a writer wrote in one go,
-    /// or as singles if there is none.
+    /// Calls for all pieces of an entry as runs, along the axis that a writer wrote in one go, or
+    /// as singles if there is none. What contradicts the document is left out, and damage.
     pub(super) fn expand(&self, entry: &Entry, f: &mut impl FnMut(Run)) {
-        match self.shaped(entry) {
-            None if entry.is_sound() => f(entry.run()),
-            Some(shaped) if shaped.is_sound() => shaped.expand(f),
-            _ => {}
+        let mut listed = |run: Run| match (run.segment as usize) < self.flat.segments.len() {
+            true => f(run),
+            false => self.mark_corrupt(),
+        };
+        let is_whole = match self.shaped(entry) {
+            None if entry.is_sound() => {
+                listed(entry.run());
+                true
+            }
+            Some(shaped) if shaped.is_sound() => shaped.expand(&mut listed),
+            _ => false,
+        };
+        if !is_whole {
+            self.mark_corrupt();
         }
     }
 }

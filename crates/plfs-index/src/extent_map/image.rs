@@ -5,6 +5,7 @@
 //! much smaller: orders are left out where nothing overlaps any more, and runs and singles fold
 //! across writers.
 
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use plfs_format::Bad;
@@ -110,10 +111,12 @@ impl ExtentMap {
         }
         // The base's entries: what nothing new touches stays folded.
         let (mut kept, mut expanded): (Vec<Entry>, u64) = (Vec::new(), 0);
+        let has_shapes = self.base.as_ref().is_some_and(|base| !base.flat().shapes.is_empty());
+        let tree = if has_shapes { tree_of(&runs) } else { Vec::new() };
         for (base, entry) in
             self.base.iter().flat_map(|base| base.entries().iter().map(move |entry| (base, entry)))
         {
-            if entry.shape.get() != 0 && self.is_untouched(base, entry, &runs, &sources) {
+            if entry.shape.get() != 0 && self.is_untouched(base, entry, &tree, &sources) {
                 kept.push(*entry);
                 continue;
             }
@@ -187,10 +190,7 @@ impl ExtentMap {
     /// The singles without the holes that hide nothing: singles hide each other for good, so a hole
     /// is needed where it covers an older one of `runs` only.
     fn without_idle_holes(&self, singles: &[Packed], runs: &[(Run, Order)]) -> Result<Blocks, Bad> {
-        let mut tree: Vec<Entry> =
-            runs.iter().map(|(run, order)| Entry::new(*run, *order)).collect();
-        tree.sort_unstable_by_key(Entry::key);
-        make_tree(&mut tree);
+        let tree = tree_of(runs);
         self.merge_singles(None, singles, |s| {
             s.tag.0 != HOLE || is_reached(&tree, s.start, s.end, Some(s.order))
         })
@@ -205,10 +205,10 @@ impl ExtentMap {
     ) -> Result<Blocks, Bad> {
         let mut readers: Vec<Reader<'_>> = packed.iter().map(Reader::of_packed).collect();
         readers.extend(base.map(Reader::of_base));
-        let mut heap: BinaryHeap<std::cmp::Reverse<(u64, usize)>> = BinaryHeap::new();
+        let mut heap: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         for (i, reader) in readers.iter_mut().enumerate() {
             if let Some(start) = reader.peek() {
-                heap.push(std::cmp::Reverse((start, i)));
+                heap.push(Reverse((start, i)));
             }
         }
         let truncates = &self.truncates;
@@ -239,13 +239,7 @@ impl ExtentMap {
 
     /// Whether nothing but the base has a byte where this entry of it has one, and no truncate cuts
     /// it.
-    fn is_untouched(
-        &self,
-        base: &Base,
-        entry: &Entry,
-        runs: &[(Run, Order)],
-        sources: &[Packed],
-    ) -> bool {
+    fn is_untouched(&self, base: &Base, entry: &Entry, runs: &[Entry], sources: &[Packed]) -> bool {
         let (Some(shaped), (first, end)) =
             (base.shaped(entry), (entry.first.get(), entry.end.get()))
         else {
@@ -256,18 +250,18 @@ impl ExtentMap {
         }
         let mine = Footprint { axes: &shaped.shape.axes, length: entry.length.get(), first };
         let mut budget = BUDGET * 1024;
-        let near = runs.iter().filter(|(run, _)| run.first() < end && run.end() > first);
-        for (run, _) in near {
-            let axes = axis_of(run);
+        let mut is_free = true;
+        walk(runs, first, &mut { end }, &mut |near: &Entry, to: &mut u64| {
+            let run = near.run();
+            let theirs = Footprint { axes: &axis_of(&run), length: run.length, first: run.first() };
             budget = budget.saturating_sub(1);
-            if budget == 0
-                || !are_disjoint(
-                    mine,
-                    Footprint { axes: &axes, length: run.length, first: run.first() },
-                )
-            {
-                return false;
+            is_free &= budget > 0 && are_disjoint(mine, theirs);
+            if !is_free {
+                *to = 0;
             }
+        });
+        if !is_free {
+            return false;
         }
         let mut extents = Vec::new();
         for packed in sources {
@@ -344,10 +338,7 @@ impl ExtentMap {
                 packed.map(|blocks| Packed::numbered(blocks, numbers)).collect();
             singles = self.without_idle_holes(&sources, &left)?;
         }
-        let mut left: Vec<Entry> =
-            left.into_iter().map(|(run, order)| Entry::new(run, order)).collect();
-        left.sort_unstable_by_key(Entry::key);
-        make_tree(&mut left);
+        let mut left = tree_of(&left);
         let blocks = repack(&singles, &left, &new, &mut |group: Group| {
             entries.push(group.into_entry(order, &mut shapes));
         })?;
@@ -439,27 +430,48 @@ fn touching(
         }
     };
     let mut budget = BUDGET * (all.len() + singles.extents() as usize) + (1 << 20);
-    let mut open: Vec<(u64, usize)> = Vec::new();
+    let alone = |i: usize| groups.get(i).is_none_or(|group| group.members.len() == 1);
+    // By their ends, what may reach further: groups of several, and what is alone. That keeps its
+    // order, and may overlap others of its kind, with which it is not compared.
+    let mut several: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
+    let mut single = several.clone();
+    // Of `several`, those that touch nothing yet.
+    let mut untouched = 0;
     for (first, end, i) in all {
-        open.retain(|(end, _)| *end > first);
-        for (_, j) in &open {
-            let alone = |i: usize| groups.get(i).is_none_or(|group| group.members.len() == 1);
-            // Runs that were not folded keep their orders, and may overlap each other.
-            if (alone(i) && alone(*j))
-                || budget > 0 && {
-                    budget -= 1;
-                    are_disjoint(footprint(i), footprint(*j))
-                }
-            {
+        while let Some(&Reverse((end, j))) = several.peek()
+            && end <= first
+        {
+            several.pop();
+            untouched -= usize::from(!touching[j]);
+        }
+        let is_alone = alone(i);
+        for &Reverse((_, j)) in &several {
+            let is_done = is_alone || touching[i];
+            if is_done && untouched == 0 {
+                break;
+            }
+            budget = budget.saturating_sub(1);
+            if is_done && touching[j] || budget > 0 && are_disjoint(footprint(i), footprint(j)) {
                 continue;
             }
-            for touched in [i, *j] {
-                if let Some(touching) = touching.get_mut(touched) {
-                    *touching = true;
-                }
+            untouched -= usize::from(!std::mem::replace(&mut touching[j], true));
+            if !is_alone {
+                touching[i] = true;
             }
         }
-        open.push((end, i));
+        if is_alone {
+            single.push(Reverse((end, i)));
+            continue;
+        }
+        while single.peek().is_some_and(|Reverse((end, _))| *end <= first) {
+            single.pop();
+        }
+        touching[i] |= single.iter().any(|Reverse((_, j))| {
+            budget = budget.saturating_sub(1);
+            budget == 0 || !are_disjoint(footprint(i), footprint(*j))
+        });
+        untouched += usize::from(!touching[i]);
+        several.push(Reverse((end, i)));
     }
     let view = singles.view();
     for (group, touching) in groups
@@ -489,6 +501,14 @@ fn touching(
         }
     }
     touching
+}
+
+/// Runs as a tree.
+fn tree_of(runs: &[(Run, Order)]) -> Vec<Entry> {
+    let mut tree: Vec<Entry> = runs.iter().map(|(run, order)| Entry::new(*run, *order)).collect();
+    tree.sort_unstable_by_key(Entry::key);
+    make_tree(&mut tree);
+    tree
 }
 
 /// Whether an entry of the tree, older than `order` if there is one, has a byte in `[from, to)`.

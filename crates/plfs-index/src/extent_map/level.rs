@@ -34,6 +34,14 @@ pub(super) fn make_tree(entries: &mut [Entry]) -> u64 {
     max
 }
 
+/// The largest end of entries, if each says that of its subtree.
+pub(super) fn tree_end(entries: &[Entry]) -> Option<u64> {
+    let m = entries.len() / 2;
+    let Some(root) = entries.get(m) else { return Some(0) };
+    let most = root.end.get().max(tree_end(&entries[..m])?).max(tree_end(&entries[m + 1..])?);
+    (root.max_end.get() == most).then_some(most)
+}
+
 impl Level {
     /// Makes the level of sorted entries.
     pub(super) fn new(mut entries: Vec<Entry>) -> Level {

@@ -83,7 +83,12 @@ impl Shaped<'_> {
             Some((of, spans)) if *of == length => *spans,
             _ => find(),
         };
-        spans.filter(|spans| end <= MAX_END && first < end && end - first == spans[0])
+        spans.filter(|spans| {
+            end <= MAX_END
+                && first < end
+                && end - first == spans[0]
+                && (self.entry.stride.get(), self.entry.count.get()) == (0, 1)
+        })
     }
 
     /// The shape with its table, to be written again.
@@ -153,15 +158,15 @@ impl Shaped<'_> {
     }
 
     /// Calls for all pieces as runs along [that axis](Shaped::along), as singles if there is none.
-    /// The entry [is sound](Shaped::is_sound).
-    pub(super) fn expand(&self, f: &mut impl FnMut(Run)) {
+    /// The entry [is sound](Shaped::is_sound); false if a run is none.
+    pub(super) fn expand(&self, f: &mut impl FnMut(Run)) -> bool {
         let length = self.entry.length.get();
         let mut rest = self.shape.axes.clone();
         let along = self.along().map(|i| rest.remove(i));
         // Without that axis, what is left gives the first piece of each run.
         let shape = Shape { axes: rest, table: self.shape.table };
-        let Some(span) = span(&shape.axes, length) else { return };
-        let mut entry = *self.entry;
+        let Some(span) = span(&shape.axes, length) else { return false };
+        let (mut entry, mut are_valid) = (*self.entry, true);
         entry.end = (entry.first.get() + span).into();
         Shaped { entry: &entry, shape: &shape, file: self.file, spans: None }.pieces(
             0,
@@ -182,11 +187,13 @@ impl Shaped<'_> {
                         },
                     }
                 });
-                if run.is_valid() {
-                    f(run);
+                match run.is_valid() {
+                    true => f(run),
+                    false => are_valid = false,
                 }
             },
         );
+        are_valid
     }
 
     /// The piece that has byte `from`, from there on.

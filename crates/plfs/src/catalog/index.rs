@@ -81,6 +81,8 @@ pub struct Index {
 /// What is wrong with an index whose bytes were right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
+    /// Something in a flat index contradicts the format, and what it had was packed anew since.
+    Damaged,
     /// A record came that is not younger than the index's floor.
     Overtaken,
     /// Data that a flat index has is not there, and no log was looked at.
@@ -151,13 +153,12 @@ impl Index {
     /// was damaged, or a record came that the flat index has no place for. Then
     /// [`Index::load_logs`] helps.
     pub fn is_broken(&self) -> Option<&'static str> {
-        if self.extents.is_damaged() {
-            return Some(
+        let fault = self.extents.is_damaged().then_some(Fault::Damaged).or(self.fault);
+        fault.map(|fault| match fault {
+            Fault::Damaged => {
                 "it is damaged: a block does not match its checksum, or an entry contradicts the \
-                 format",
-            );
-        }
-        self.fault.map(|fault| match fault {
+                 format"
+            }
             Fault::Overtaken => "a writer that it does not have began before it was made",
             Fault::DataMissing => {
                 "it has data that is not there: power was cut before all was durable"

@@ -358,6 +358,31 @@ fn a_damaged_or_stale_flat_index_is_not_used() {
     assert!(!used());
 }
 
+/// A block of the flat index is damaged, and the logs have so many records beside it that all are
+/// packed anew: what the block had was left out, and nobody was told that it had been damaged.
+#[test]
+fn a_damaged_block_is_not_packed_away() {
+    let fixture = Fixture::new();
+    let plfs = fixture.process();
+    let file = open(&plfs, Path::new(NAME));
+    for i in 0..5000u64 {
+        file.write_at(&[7; 10], i * 30 + i * i % 7).unwrap();
+    }
+    file.sync().unwrap();
+    file.close().unwrap();
+    plfs.flatten(Path::new(NAME)).unwrap();
+    let file = open(&plfs, Path::new(NAME));
+    // More than an index holds as they are.
+    for i in 0..70_000u64 {
+        file.write_at(&[8], 1_000_000 + i * 5 + i * i % 3).unwrap();
+    }
+    file.commit().unwrap();
+    let before = fixture.content();
+    let flat = fixture.files("/flat").remove(0);
+    fixture.change(&flat, |bytes| *bytes.last_mut().unwrap() ^= 1);
+    assert!(fixture.content() == before);
+}
+
 /// While nobody writes, a reader of a file with a short index looks at the name, the directory's
 /// time and the data: three nodes' logs cost no call.
 #[test]

@@ -269,6 +269,10 @@ impl Index {
         let numbers = Numbers { set_of: &set_of, sets: &sets };
         let newest = bulks.iter().map(|(bulk, _)| bulk.newest()).max().unwrap_or_default();
         let image = self.extents.image(bulks, &numbers, false).map_err(corrupt)?;
+        // The new one would not know that it lacks something.
+        if self.extents.is_damaged() {
+            self.fault.get_or_insert(Fault::Damaged);
+        }
         let covered = sets.iter().map(|set| Covered { set: *set, from: 0, bytes: 0 }).collect();
         let segments = self
             .segments

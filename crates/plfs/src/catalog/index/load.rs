@@ -184,7 +184,9 @@ impl Index {
         // First, because what lies over it in doubt gives way to it.
         self.follow_base(container)?;
         let mut is_whole = self.read_logs(container, names)?;
-        if is_whole && matches!(self.fault, Some(Fault::Overtaken | Fault::BaseChanged)) {
+        if is_whole
+            && matches!(self.fault, Some(Fault::Damaged | Fault::Overtaken | Fault::BaseChanged))
+        {
             *self = Index {
                 flat_ignored: self.is_broken().map(Into::into),
                 purpose: self.purpose,
