@@ -76,7 +76,7 @@ impl Held {
     }
 }
 
-/// What a drain did.
+/// What a drain did, or the part of it that [`Plfs::drain_flat`](crate::Plfs::drain_flat) did.
 #[derive(Clone, Debug, Default)]
 pub struct Drained {
     /// Files that have nothing there any more, and had.
@@ -87,12 +87,12 @@ pub struct Drained {
     pub left: Vec<Left>,
 }
 
-/// A file of which data is still on a backend.
+/// A file of which data is still on a backend, or a name that is there.
 #[derive(Clone, Debug)]
 pub struct Left {
     /// Its names; none if it has none below the root.
     pub names: Vec<PathBuf>,
-    /// Its container.
+    /// Its container; of a name what has it, as it lies on the storage.
     pub container: PathBuf,
     /// Bytes there.
     pub bytes: u64,
@@ -536,6 +536,24 @@ pub fn move_backend(
     Ok(())
 }
 
+/// The ids of the directory that backend `id` is, which must be there and takes nothing new, as
+/// after [`drain`]; and where it is.
+pub(crate) fn drained_ids(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    root: &Path,
+    id: u16,
+) -> Result<(Vec<u16>, PathBuf)> {
+    let of = Root::new(store, config, root)?;
+    let (table, entry) = (of.table(), of.entry(id)?);
+    let path = crate::container::path_of(&entry);
+    table.must_be(id, &entry, &path)?;
+    if entry.state != State::Draining {
+        return Err(Error::refused(Errno::BUSY, "drain", &path, "it takes new names"));
+    }
+    Ok((of.twins(id)?, path))
+}
+
 /// Moves all data that files of the root have on backend `id` to the backends `to`; if that names
 /// none, to the active ones of each file, else those of the table, else the root. From now on
 /// nothing new is put there, also if this fails.
@@ -637,7 +655,7 @@ pub fn drain(
     Ok(drained)
 }
 
-fn interrupted() -> Error {
+pub(crate) fn interrupted() -> Error {
     Error::invalid(
         Errno::INTR,
         "interrupted; all files are whole, and the same command goes on where it ended",
@@ -694,9 +712,9 @@ pub fn remove_backend(
             Errno::BUSY,
             "remove the backend",
             &path,
-            "flat directories (`plfs layout`) have names in its .plfs/spread, which a drain does \
-             not move (`plfs backend drain` says which they are): copy them (`cp -r` in a mount) \
-             to new directories, and remove them",
+            "flat directories (`plfs layout`) have names in its .plfs/spread: `plfs backend drain` \
+             moves them, and says which it cannot move; of what is then left there `plfs check` \
+             says what it is",
         )),
     };
     must_have_no_names()?;
