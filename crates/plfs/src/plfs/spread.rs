@@ -623,7 +623,7 @@ impl Plfs {
                     tell(0)?;
                     match names.drain_name(&dir, &name, &drain, &mut tell) {
                         Ok(Moved::Elsewhere) => {}
-                        Ok(Moved::Moved(copied)) => {
+                        Ok(Moved::Away(copied)) => {
                             drained.files += 1;
                             drained.copied_bytes += copied;
                         }

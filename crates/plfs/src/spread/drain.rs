@@ -48,7 +48,7 @@ pub(crate) enum Moved {
     /// It is not on the backend.
     Elsewhere,
     /// It was, and so many bytes of it were copied.
-    Moved(u64),
+    Away(u64),
     /// It is, and has so many bytes there.
     Stays(u64, Error),
 }
@@ -481,7 +481,7 @@ impl Names<'_> {
                     return Ok(Moved::Elsewhere);
                 }
                 match self.relink(dir, name, &found)? {
-                    true => return Ok(Moved::Moved(0)),
+                    true => return Ok(Moved::Away(0)),
                     false => continue,
                 }
             }
@@ -519,7 +519,7 @@ impl Names<'_> {
                 _ => return stays(Errno::BUSY, "it is no file: make it anew, and remove it"),
             };
             match moved {
-                Is::Moved(bytes) => return Ok(Moved::Moved(bytes)),
+                Is::Moved(bytes) => return Ok(Moved::Away(bytes)),
                 Is::InUse => return stays(Errno::BUSY, "it is open, or was written a moment ago"),
                 Is::Another => {}
             }

@@ -542,7 +542,7 @@ fn whoever_dies_in_a_drain_of_names_has_lost_none() {
                 let entries = memory.list(&Path::new(root).join(".plfs")).unwrap();
                 entries.iter().any(|entry| entry.name.to_string_lossy().contains("copy"))
             };
-            assert!(!BACKENDS.iter().any(|root| copies(&root)), "{story}");
+            assert!(!BACKENDS.iter().any(copies), "{story}");
         };
         must_be(&memory, &story);
         for seed in 0..3 {
@@ -628,7 +628,7 @@ fn names_are_used_while_they_are_drained() {
         put(plfs, &one, b"again").unwrap();
         plfs.rename(&one, &two).unwrap();
         assert_eq!(get(plfs, &two).unwrap(), b"again");
-        if me % 2 == 0 {
+        if me.is_multiple_of(2) {
             plfs.unlink(&two).unwrap();
             assert_eq!(errno(get(plfs, &two)), Some(Errno::NOENT));
         }
