@@ -596,18 +596,64 @@ t_flat_directory_is_checked() {
 }
 t_flat_directory_and_backends() {
     make_flat
-    plfs backend status m | has "names of flat directories are there, which a drain does not move (1 places)"
-    refuses 1 "it has names of the flat directories $PWD/m/d" plfs backend rm m 0001
-    refuses 1 "$PWD/m/d, which a drain does not move" plfs backend drain m 0001
-    # New ones have none there.
+    local i
+    plfs backend status m | has "names of flat directories are there, or may be (1 places)"
+    refuses 1 "it takes new data: run" plfs backend rm m 0001
+    # A file that is open is named and stays.
+    local there
+    there=$(find one -type f -path '*spread*' | head -1)
+    exec 5< "$there"
+    fails plfs backend drain m 0001 > out 2> err
+    has "m/d/${there##*/}: .* bytes stay: .*it is open" < err
+    refuses 1 "flat directories" plfs backend rm m 0001
+    exec 5<&-
+    plfs backend drain m 0001 | has "backend 0001 is empty"
+    [ -z "$(ls one/.plfs/spread)" ]
+    plfs backend rm m 0001 > /dev/null
+    rm -r one
+    for i in {0..29}; do [ "$(plfs cat "m/d/f$i")" = "$i" ] || fail "f$i"; done
+    plfs check m > /dev/null
+    # New directories have none there.
     mkdir m/e
     plfs layout --workload flat m/e > /dev/null
     for i in {0..9}; do plfs cp in "m/e/g$i"; done
-    [ "$(find one -name 'g*')" = "" ]
-    plfs rm -r m/d
-    plfs backend drain m 0001 > /dev/null
-    plfs backend rm m 0001 > /dev/null
     for i in {0..9}; do plfs cat "m/e/g$i" > /dev/null; done
+}
+# Programs make, read, rename and remove files there all the time.
+t_flat_directory_is_drained_under_writers() {
+    make_flat
+    local w i
+    for w in 1 2; do
+        plfs run --mount m -- bash -c '
+            i=0
+            while [ ! -e stop ]; do
+                echo "$1.$i" > "m/d/tmp$1" && mv "m/d/tmp$1" "m/d/w$1.$i" || exit 1
+                [ "$(< "m/d/w$1.$i")" = "$1.$i" ] || exit 1
+                [ $((i % 3)) != 0 ] || rm "m/d/w$1.$i" || exit 1
+                [ "$(< "m/d/f$((i % 30))")" = $((i % 30)) ] || exit 1
+                i=$((i + 1))
+            done
+            echo $i > "made$1"' x $w 2> "err$w" &
+    done
+    for i in {1..20}; do
+        ! plfs backend drain m 0001 > out 2>&1 || ! plfs backend rm m 0001 > out 2>&1 || break
+    done
+    [ "$(of_backend 0001 state)" = gone ] || fail "$(cat out)"
+    touch stop
+    wait
+    for w in 1 2; do
+        [ -e "made$w" ] || fail "$(cat "err$w")"
+        [ "$(cat "made$w")" -gt 10 ]
+        for ((i = 0; i < $(cat "made$w"); i++)); do
+            if [ $((i % 3)) = 0 ]; then
+                fails plfs cat "m/d/w$w.$i" 2> /dev/null
+            else
+                [ "$(plfs cat "m/d/w$w.$i")" = "$w.$i" ] || fail "w$w.$i"
+            fi
+        done
+    done
+    for i in {0..29}; do [ "$(plfs cat "m/d/f$i")" = "$i" ] || fail "f$i"; done
+    [ -z "$(ls one/.plfs/spread)" ]
 }
 t_directories_with_a_layout_are_removed() {
     mkdir -p m/a m/b/c m/d

@@ -35,33 +35,10 @@ pub fn backend(out: &mut Out, what: BackendCommand) -> Result<(), Fail> {
         }
         BackendCommand::Drain { root, id, to } => drain(out, &store, &config, (&root, id), &to),
         BackendCommand::Rm { root, id } => {
-            let flat = flat_dirs_on(&absolute(&root)?, id)?;
-            if !flat.is_empty() {
-                return Err(Fail::Say(format!("backend {id:04x} stays: {}", names_of(&flat))));
-            }
             plfs_core::remove_backend(&store, &config, &absolute(&root)?, id, SETTLES)?;
             out.line(format_args!("backend {id:04x} is gone: nothing looks there any more"))
         }
     }
-}
-
-fn flat_dirs_on(root: &Path, id: u16) -> Result<Vec<PathBuf>, Fail> {
-    Ok(crate::out::plfs()?.flat_dirs_on(root, id)?)
-}
-
-/// What a drain leaves, in words.
-fn names_of(flat: &[PathBuf]) -> String {
-    let shown: Vec<String> = flat.iter().take(NAMED).map(|dir| show(dir)).collect();
-    let more = match flat.len() {
-        n if n > NAMED => format!(" and {} more", n - NAMED),
-        _ => String::new(),
-    };
-    format!(
-        "it has names of the flat directories {}{more}, which a drain does not move: copy each to \
-         a new one (`cp -r` in a mount, where `plfs layout --workload flat` was said of the new \
-         one), and remove the old one",
-        shown.join(", ")
-    )
 }
 
 /// An id on the command line.
@@ -76,9 +53,6 @@ pub fn id(text: &str) -> Result<u16, String> {
 fn directory(path: &Path) -> Result<PathBuf, Fail> {
     std::fs::canonicalize(path).map_err(|error| Fail::on("use the backend", path, error))
 }
-
-/// Directories that a message names.
-const NAMED: usize = 3;
 
 #[derive(Serialize)]
 struct Row {
@@ -155,7 +129,7 @@ fn print(out: &mut Out, rows: &[Row]) -> Result<(), Fail> {
         }
         if row.shadows > 0 && row.id != "0000" {
             out.line(format_args!(
-                "      names of flat directories are there, which a drain does not move ({} places)",
+                "      names of flat directories are there, or may be ({} places)",
                 count(row.shadows)
             ))?;
         }
@@ -186,18 +160,28 @@ fn drain(
     }
     let full = absolute(root)?;
     let pass = || -> Result<Drained, Fail> {
-        let mut bar: Option<ProgressBar> = None;
-        let done = plfs_core::drain(store, config, &full, id, to, |told: Progress| {
-            bar.get_or_insert_with(|| progress(told.all_bytes)).set_position(told.done_bytes);
+        let bar = std::cell::Cell::new(None::<ProgressBar>);
+        let tell = |told: Progress| {
+            let now = bar.take().unwrap_or_else(|| progress(told.all_bytes));
+            now.set_position(told.done_bytes);
+            bar.set(Some(now));
             match stop.load(Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
-        });
-        if let Some(bar) = bar {
-            bar.finish_and_clear();
-        }
-        Ok(done?)
+        };
+        let end = || bar.take().iter().for_each(ProgressBar::finish_and_clear);
+        let done = plfs_core::drain(store, config, &full, id, to, tell);
+        end();
+        let mut done = done?;
+        // Names of flat directories, with their files.
+        let flat = crate::out::plfs()?.drain_flat(&full, id, to, SETTLES, tell);
+        end();
+        let flat = flat?;
+        done.files += flat.files;
+        done.copied_bytes += flat.copied_bytes;
+        done.left.extend(flat.left);
+        Ok(done)
     };
     let begun = std::time::Instant::now();
     let first = pass()?;
@@ -211,15 +195,6 @@ fn drain(
         say("backend", &format!("{name}: {} bytes stay: {why}", size(*bytes)));
     }
     let shown = show(root);
-    let flat = flat_dirs_on(&full, id)?;
-    if !flat.is_empty() {
-        out.end()?;
-        return Err(Fail::Say(format!(
-            "backend {id:04x} takes nothing new, and {} files were moved; but {}",
-            count(files),
-            names_of(&flat)
-        )));
-    }
     if last.left.is_empty() {
         return out.line(format_args!(
             "backend {id:04x} is empty: moved {} files, copied {copied} bytes; `plfs backend rm \

@@ -545,8 +545,9 @@ enum BackendCommand {
     /// is 1: run the command again when they are closed. It goes on where it ended, also if it was
     /// interrupted or killed.
     ///
-    /// Names of flat directories (plfs-layout) are not moved: the directories are named, and the
-    /// exit status is 1. Copy them to new ones, with `cp -r` in a mount, and remove the old ones.
+    /// Names of flat directories (plfs-layout) are moved with their files. Who makes a name there
+    /// may wait a second, once. What cannot be moved is named: a file that is open, has several
+    /// names or is shared, and a directory in a flat one. Copy it, and remove the old one.
     #[command(after_help = "Examples:\n  plfs backend drain plfs.d 0001\n  plfs backend drain \
                             --to 0002,0003 plfs.d 0001")]
     Drain {

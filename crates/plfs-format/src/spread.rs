@@ -18,6 +18,10 @@ pub const TREE_LOCK: &str = "spread.tree";
 /// Name, beside [`DIR`], of the file whose lock those have who take a link to a slot away, or put
 /// something in its place.
 pub const LINKS_LOCK: &str = "spread.links";
+/// Name, beside [`DIR`] in a root, of the file whose lock those have who hold a file in an aside.
+pub const DRAIN_LOCK: &str = "spread.drain";
+/// Start of the name, beside [`DIR`], of a copy of a file that has no name yet.
+pub const COPY: &str = "spread.copy.";
 /// Start of the name of one that is being made.
 pub const LOCK_TMP: &str = "spread.tmp.";
 /// The one name that a slot can have.
@@ -32,6 +36,32 @@ const MOVED: &[u8] = b"/.plfs-spread/moved/";
 pub struct Map {
     /// The backend and the name of each shadow.
     pub shadows: Vec<(u16, Uuid)>,
+    /// The shadows whose names move to another backend, ascending.
+    pub moves: Vec<Move>,
+    /// Where a name is while its file is moved from a backend that is drained: beside its place.
+    pub asides: Vec<(u16, Uuid)>,
+}
+
+/// A shadow whose names move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// Which one.
+    pub index: usize,
+    /// Its names are there, or not yet: then none is made until they are to go to the other one.
+    pub stage: Stage,
+    /// The backend of the other shadow.
+    pub backend: u16,
+    /// Its name.
+    pub shadow: Uuid,
+}
+
+/// What the other shadow of a [`Move`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The one to which the names will go.
+    To,
+    /// The one from which they come. A name is there if it is not in the shadow itself.
+    From,
 }
 
 /// What a symbolic link in a shadow or slot says.
@@ -95,15 +125,23 @@ impl Map {
     /// The bytes of the file. Errors without a shadow, or with too many.
     pub fn encode(&self) -> Result<Vec<u8>, Bad> {
         let mut text = String::from("plfs-spread 1\n");
-        for (backend, shadow) in &self.shadows {
-            text += &format!("shadow {} {}\n", name::backend(*backend), hex(shadow));
+        let mut line = |key, backend: u16, shadow: &Uuid| {
+            text += &format!("{key} {} {}\n", name::backend(backend), hex(shadow));
+        };
+        for (i, (backend, shadow)) in self.shadows.iter().enumerate() {
+            line("shadow", *backend, shadow);
+            for Move { stage, backend, shadow, .. } in self.moves.iter().filter(|of| of.index == i)
+            {
+                line(if *stage == Stage::To { "to" } else { "from" }, *backend, shadow);
+            }
         }
+        self.asides.iter().for_each(|(backend, aside)| line("aside", *backend, aside));
         Map::decode(text.as_bytes()).map(|_| text.into_bytes())
     }
 
     /// What such a file says.
     pub fn decode(text: &[u8]) -> Result<Map, Bad> {
-        let mut shadows = Vec::new();
+        let mut map = Map::default();
         read(text, MAGIC, |key, value| {
             let parse = |value: &[u8]| {
                 let (backend, shadow) = (value.get(..4)?, value.get(5..)?);
@@ -111,20 +149,50 @@ impl Map {
                 Some((backend, parse_hex(shadow)?))
             };
             match key {
-                b"shadow" if shadows.len() < BACKENDS_MAX => {
+                b"shadow" if map.shadows.len() < BACKENDS_MAX => {
                     let mut shadow = None;
                     once(&mut shadow, parse(value))?;
-                    shadows.extend(shadow);
+                    map.shadows.extend(shadow);
                     Ok(())
                 }
                 b"shadow" => Err("there are too many shadows"),
-                _ => Err("a key is not shadow"),
+                b"to" | b"from" => {
+                    let index = map.shadows.len().checked_sub(1);
+                    let index = index.ok_or("what moves stands behind no shadow")?;
+                    if map.moves.last().is_some_and(|last| last.index == index) {
+                        return Err("a shadow moves twice");
+                    }
+                    let stage = if key == b"to" { Stage::To } else { Stage::From };
+                    let mut other = None;
+                    once(&mut other, parse(value))?;
+                    map.moves.extend(other.map(|(backend, shadow)| Move {
+                        index,
+                        stage,
+                        backend,
+                        shadow,
+                    }));
+                    Ok(())
+                }
+                b"aside" if map.asides.len() < BACKENDS_MAX => {
+                    let mut aside = None;
+                    once(&mut aside, parse(value))?;
+                    map.asides.extend(aside);
+                    Ok(())
+                }
+                _ => Err("a key is not shadow, to, from or aside"),
             }
         })?;
-        match shadows.is_empty() {
-            true => Err(Bad::new(0, "there is no shadow")),
-            false => Ok(Map { shadows }),
+        match (map.shadows.is_empty(), map.moves.is_empty() || !map.asides.is_empty()) {
+            (true, _) => Err(Bad::new(0, "there is no shadow")),
+            (_, false) => Err(Bad::new(0, "names move, and there is no aside")),
+            _ => Ok(map),
         }
+    }
+
+    /// All directories that it names.
+    pub fn all(&self) -> impl Iterator<Item = (u16, Uuid)> {
+        let others = self.moves.iter().map(|of| (of.backend, of.shadow));
+        self.shadows.iter().copied().chain(others).chain(self.asides.iter().copied())
     }
 
     /// Which shadow a name is in: FNV-1a of its bytes, 64 bits, folded to 32, by their number.
@@ -173,7 +241,8 @@ mod tests {
 
     #[test]
     fn a_map_is_what_the_document_shows() {
-        let map = Map { shadows: vec![(0, Uuid([0x11; 16])), (0xa, Uuid([0xff; 16]))] };
+        let shadows = vec![(0, Uuid([0x11; 16])), (0xa, Uuid([0xff; 16]))];
+        let map = Map { shadows, ..Map::default() };
         let text = format!(
             "plfs-spread 1\nshadow 0000 {}\nshadow 000a {}\n",
             "11".repeat(16),
@@ -201,8 +270,29 @@ mod tests {
             (".plfs-spread.0000001f".into(), Some(0x1f))
         );
         assert_eq!(parse_map_name(b".plfs-spread.tmp.0000"), None);
+        let text = text.replacen(
+            "\nshadow 000a",
+            &format!("\nto 0002 {}\nshadow 000a", "22".repeat(16)),
+            1,
+        ) + &format!("from 0003 {}\naside 0003 {}\n", "33".repeat(16), "44".repeat(16));
+        let drained = Map::decode(text.as_bytes()).unwrap();
+        let other =
+            |index, stage, backend, byte| Move { index, stage, backend, shadow: Uuid([byte; 16]) };
+        assert_eq!(drained.shadows, map.shadows);
+        assert_eq!(drained.moves, [other(0, Stage::To, 2, 0x22), other(1, Stage::From, 3, 0x33)]);
+        assert_eq!(drained.asides, [(3, Uuid([0x44; 16]))]);
+        assert_eq!(drained.encode().unwrap(), text.as_bytes());
+        for (from, to) in [
+            ("aside 0003 ", "beside 0003 "),
+            ("plfs-spread 1\nshadow", "plfs-spread 1\nto"),
+            ("\nshadow 000a", "\nfrom 000a"),
+            (&text[text.find("aside").unwrap()..], ""),
+        ] {
+            let wrong = text.replacen(from, to, 1);
+            assert!(Map::decode(wrong.as_bytes()).is_err_and(|bad| !bad.newer), "{wrong}");
+        }
         // Of all times: where names are hangs on it.
-        let map = Map { shadows: vec![(0, Uuid([1; 16])); 5] };
+        let map = Map { shadows: vec![(0, Uuid([1; 16])); 5], ..Map::default() };
         let places = [&b"a"[..], b"b", b"ckpt.0001", b"\xff\xfe", &[b'x'; 255]];
         assert_eq!(places.map(|name| map.index_of(name)), PLACES);
     }

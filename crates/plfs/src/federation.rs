@@ -11,13 +11,15 @@ use plfs_format::Uuid;
 use plfs_format::backend::{Backend, State};
 use plfs_format::name::{self, Name};
 use plfs_format::spread;
+use plfs_format::superblock::{FILE_BYTES, Superblock};
 
 use crate::compact::compact_to;
 use crate::config::Config;
 use crate::container::{Container, Table, in_roots, make_backend, read_name};
 use crate::error::{At, Error, Result};
 use crate::lifecycle;
-use crate::store::{Errno, Kind, Links, Open, Space, Store};
+use crate::pack::Pack;
+use crate::store::{Errno, Kind, Links, Open, Space, Store, read_full};
 use crate::sync::{Arc, thread};
 
 /// For how long whoever has begun to use a backend may not know that it is being drained: what a
@@ -74,7 +76,7 @@ impl Held {
     }
 }
 
-/// What a drain did.
+/// What a drain did, or the part of it that [`Plfs::drain_flat`](crate::Plfs::drain_flat) did.
 #[derive(Clone, Debug, Default)]
 pub struct Drained {
     /// Files that have nothing there any more, and had.
@@ -85,12 +87,12 @@ pub struct Drained {
     pub left: Vec<Left>,
 }
 
-/// A file of which data is still on a backend.
+/// A file of which data is still on a backend, or a name that is there.
 #[derive(Clone, Debug)]
 pub struct Left {
     /// Its names; none if it has none below the root.
     pub names: Vec<PathBuf>,
-    /// Its container.
+    /// Its container; of a name what has it, as it lies on the storage.
     pub container: PathBuf,
     /// Bytes there.
     pub bytes: u64,
@@ -228,8 +230,8 @@ impl<'a> Root<'a> {
         part_at(view.as_ref(), &dir, uuid)
     }
 
-    /// The container; `None` if it is not there any more.
-    fn container(&self, uuid: Uuid) -> Result<Option<Arc<Container>>> {
+    /// The container, and whether it is a pack; `None` if it is not there any more.
+    fn container(&self, uuid: Uuid) -> Result<Option<(Arc<Container>, bool)>> {
         let path = self.dir_of(uuid).join(name::SUPER);
         let (file, stat) = match self
             .view
@@ -239,11 +241,22 @@ impl<'a> Root<'a> {
             Err(Errno::NOENT) if !self.has(uuid)? => return Ok(None),
             other => other.at("open", &path)?,
         };
-        match read_name(file.as_ref(), &stat, &path)? {
-            Some((superblock, _)) => {
+        let found = match read_name(file.as_ref(), &stat, &path) {
+            Err(error @ Error::UnknownFormat { .. }) => {
+                let mut bytes = [0; FILE_BYTES];
+                let n = read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
+                match Superblock::decode_pack(&bytes[..n]) {
+                    Ok(superblock) => Some((superblock, true)),
+                    Err(_) => return Err(error),
+                }
+            }
+            other => other?.map(|(superblock, _)| (superblock, false)),
+        };
+        match found {
+            Some((superblock, is_pack)) => {
                 let mut container = Container::in_root(&self.store, &superblock, self.path)?;
                 container.index_bytes = self.config.index_bytes;
-                Ok(Some(Arc::new(container)))
+                Ok(Some((Arc::new(container), is_pack)))
             }
             None => Err(Error::refused(Errno::IO, "read", &path, "it is no superblock")),
         }
@@ -252,7 +265,7 @@ impl<'a> Root<'a> {
     /// Moves what a file has on the backend `from` to others. The bytes copied.
     fn rewrite(
         &self,
-        container: &Arc<Container>,
+        (container, is_pack): (&Arc<Container>, bool),
         from: (&Path, &[u16]),
         to: &[u16],
         progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
@@ -260,8 +273,13 @@ impl<'a> Root<'a> {
         let (path, ids) = from;
         let uuid = container.superblock.uuid;
         container.must_be_coherent(self.config)?;
+        let config = Arc::new(self.config.clone());
+        let pack = is_pack.then(|| Pack::of_container(container.remembered(), &config));
         // What a compaction or a truncate could not remove while a backend was not there.
-        lifecycle::remove_what_has_gone(container)?;
+        match &pack {
+            Some(pack) => pack.remove_what_has_gone()?,
+            None => lifecycle::remove_what_has_gone(container)?,
+        }
         let part = self.part_of(path, uuid)?;
         let names = container.list()?;
         for (set, _) in &part.logs {
@@ -291,7 +309,13 @@ impl<'a> Root<'a> {
             to => to.to_vec(),
         };
         let to = if to.is_empty() { vec![0] } else { to };
-        let done = compact_to(container, self.config, Some(&to), progress)?;
+        let copied = match pack {
+            Some(pack) => {
+                let turn = part.logs[0].0 as usize % to.len();
+                pack.compact_to(Some(to[turn]), progress)?
+            }
+            None => compact_to(container, self.config, Some(&to), progress)?.copied_bytes,
+        };
         if !self.part_of(path, uuid)?.logs.is_empty() {
             return Err(Error::refused(
                 Errno::BUSY,
@@ -300,7 +324,7 @@ impl<'a> Root<'a> {
                 "somebody wrote to it meanwhile",
             ));
         }
-        Ok(done.copied_bytes)
+        Ok(copied)
     }
 
     /// Names below the root of the files with these identities. A walk over all names.
@@ -515,6 +539,24 @@ pub fn move_backend(
     Ok(())
 }
 
+/// The ids of the directory that backend `id` is, which must be there and takes nothing new, as
+/// after [`drain`]; and where it is.
+pub(crate) fn drained_ids(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    root: &Path,
+    id: u16,
+) -> Result<(Vec<u16>, PathBuf)> {
+    let of = Root::new(store, config, root)?;
+    let (table, entry) = (of.table(), of.entry(id)?);
+    let path = crate::container::path_of(&entry);
+    table.must_be(id, &entry, &path)?;
+    if entry.state != State::Draining {
+        return Err(Error::refused(Errno::BUSY, "drain", &path, "it takes new names"));
+    }
+    Ok((of.twins(id)?, path))
+}
+
 /// Moves all data that files of the root have on backend `id` to the backends `to`; if that names
 /// none, to the active ones of each file, else those of the table, else the root. From now on
 /// nothing new is put there, also if this fails.
@@ -562,7 +604,7 @@ pub fn drain(
     for part in of.own_parts(&path)? {
         // What it takes on all backends: all of it is copied.
         let size = match of.container(part.uuid) {
-            Ok(Some(container)) => crate::compact::stored_bytes(&container).unwrap_or(0),
+            Ok(Some((container, _))) => crate::compact::stored_bytes(&container).unwrap_or(0),
             _ => 0,
         };
         told.all_bytes += size;
@@ -581,7 +623,9 @@ pub fn drain(
         }
         let container = of.container(uuid);
         let done = match &container {
-            Ok(Some(container)) => of.rewrite(container, (&path, &ids), to, &mut tell),
+            Ok(Some((container, is_pack))) => {
+                of.rewrite((container, *is_pack), (&path, &ids), to, &mut tell)
+            }
             Ok(None) => Ok(0),
             Err(error) => Err(error.clone()),
         };
@@ -595,7 +639,7 @@ pub fn drain(
             // Removed meanwhile.
             Err(_) if !of.has(uuid)? => {}
             Err(why) => {
-                let identity = container.ok().flatten().map(|container| container.identity);
+                let identity = container.ok().flatten().map(|(found, _)| found.identity);
                 wanted.extend(identity.map(|identity| (identity, Vec::new())));
                 identities.push(identity);
                 let container = of.dir_of(uuid);
@@ -614,7 +658,7 @@ pub fn drain(
     Ok(drained)
 }
 
-fn interrupted() -> Error {
+pub(crate) fn interrupted() -> Error {
     Error::invalid(
         Errno::INTR,
         "interrupted; all files are whole, and the same command goes on where it ended",
@@ -671,9 +715,9 @@ pub fn remove_backend(
             Errno::BUSY,
             "remove the backend",
             &path,
-            "flat directories (`plfs layout`) have names in its .plfs/spread, which a drain does \
-             not move (`plfs backend drain` says which they are): copy them (`cp -r` in a mount) \
-             to new directories, and remove them",
+            "flat directories (`plfs layout`) have names in its .plfs/spread: `plfs backend drain` \
+             moves them, and says which it cannot move; of what is then left there `plfs check` \
+             says what it is",
         )),
     };
     must_have_no_names()?;

@@ -13,6 +13,7 @@ mod across;
 mod cache;
 mod change;
 mod check;
+mod drain;
 mod find;
 mod list;
 mod map;
@@ -27,7 +28,7 @@ use std::path::{Component, Path, PathBuf};
 
 use plfs_format::layout::Backends;
 use plfs_format::name::Uuid;
-use plfs_format::spread::{self as format, Map, Moved, Target};
+use plfs_format::spread::{self as format, Map, Move, Moved, Stage, Target};
 
 use crate::error::Result;
 use crate::store::machine::fill_random;
@@ -37,9 +38,13 @@ use crate::sync::Arc;
 pub(crate) use cache::NameCache;
 pub use check::FlatReport;
 pub(crate) use check::Walked;
+pub(crate) use drain::{Drain, Moved as Drained};
 
 /// How long a directory is believed to be where it was, and to be flat or not: as a layout.
 const BELIEVED_NS: u64 = 500_000_000;
+/// How old the map may be by which a rename puts a name somewhere: how long it may be believed,
+/// and what the looks before take. See [`drain::SETTLES`].
+const MAP_NS: u64 = 700_000_000;
 /// PATH_MAX of Linux: the kernel refuses what is longer.
 const PATH_MAX: usize = 4096;
 /// Symbolic links followed in one path (path_resolution(7)).
@@ -53,7 +58,7 @@ const MISSING_MAX: u32 = 20;
 
 /// A backend's directory of shadows and slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Base {
+pub(crate) struct Base {
     backend: u16,
     path: PathBuf,
 }
@@ -78,8 +83,15 @@ pub(crate) struct Dir {
     backends: Backends,
     /// The number of the map; `None`: there is none, and no name.
     number: Option<u32>,
+    /// As a look has to use it: with new and old shadows as the next map has them, because that may
+    /// be there while this one is believed. Those of [`Stage::To`] get no names yet.
     map: Map,
     bases: Vec<Base>,
+    /// Those of [`Map::moves`] and of [`Map::asides`].
+    other_bases: Vec<Base>,
+    aside_bases: Vec<Base>,
+    /// When it was read, by the machine's clock.
+    read_ns: u64,
 }
 
 /// What a directory lay in when it was found.
@@ -146,8 +158,49 @@ impl Dir {
         Spot { path: base.at(shadow).join(name), base }
     }
 
-    fn shadows(&self) -> impl Iterator<Item = (&Base, PathBuf)> {
-        self.bases.iter().zip(&self.map.shadows).map(|(base, (_, uuid))| (base, base.at(uuid)))
+    /// What moves of the names that lie with this one.
+    fn move_of(&self, name: &OsStr) -> Option<(&Move, &Base)> {
+        let index = self.map.index_of(name.as_bytes());
+        self.map.moves.iter().zip(&self.other_bases).find(|(of, _)| of.index == index)
+    }
+
+    /// Whether no name is made at this place until the next map.
+    fn is_closed(&self, name: &OsStr) -> bool {
+        self.move_of(name).is_some_and(|(of, _)| of.stage == Stage::To)
+    }
+
+    /// Where a name is that is not at its place.
+    fn old_place(&self, name: &OsStr) -> Option<Spot> {
+        let (of, base) = self.move_of(name)?;
+        Some(Spot { path: base.at(&of.shadow).join(name), base: base.clone() })
+    }
+
+    /// The places in the asides.
+    fn aside_places(&self, name: &OsStr) -> impl Iterator<Item = Spot> {
+        let asides = self.aside_bases.iter().zip(&self.map.asides);
+        asides.map(move |(base, (_, aside))| Spot {
+            path: base.at(aside).join(name),
+            base: base.clone(),
+        })
+    }
+
+    /// Whether a name may be elsewhere than at its place.
+    fn is_drained(&self) -> bool {
+        !self.map.asides.is_empty()
+    }
+
+    /// Where its names are: old shadows, asides, old shadows again, and then those that get new
+    /// names. Who lists them in this order misses no name that moves meanwhile.
+    pub(crate) fn shadows(&self) -> impl Iterator<Item = (&Base, PathBuf)> {
+        let old = || {
+            let others = self.map.moves.iter().zip(&self.other_bases);
+            others.map(|(of, base)| (base, base.at(&of.shadow)))
+        };
+        let asides = self.aside_bases.iter().zip(&self.map.asides);
+        let asides = asides.map(|(base, (_, aside))| (base, base.at(aside)));
+        let own = self.bases.iter().zip(&self.map.shadows);
+        let own = own.map(|(base, (_, uuid))| (base, base.at(uuid)));
+        old().chain(asides).chain(old()).chain(own)
     }
 
     /// Whether names lie in `path`.
@@ -195,6 +248,8 @@ pub(crate) struct Found {
     /// The text of the symbolic link that it is.
     pub(crate) link: Option<Vec<u8>>,
     via: Vec<Via>,
+    /// It is not at its place, and no link there leads to it.
+    is_old: bool,
 }
 
 impl Found {
@@ -206,6 +261,11 @@ impl Found {
     /// Whether it is there, and such a thing.
     pub(crate) fn is_a(&self, kind: Kind) -> bool {
         self.stat.is_some_and(|stat| stat.kind == kind)
+    }
+
+    /// It, for who looks at its place only.
+    fn hidden(self) -> Found {
+        Found { stat: None, link: None, via: Vec::new(), is_old: false, ..self }
     }
 
     fn is_dir(&self) -> bool {

@@ -1,6 +1,8 @@
 //! Compaction of a pack: all that its files show goes to a log set of its own, whose last block
 //! says that all before it says nothing any more (FORMAT.md sections 7 and 11).
 
+use std::ops::ControlFlow;
+
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::pack::{FileId, Place, Record};
 use plfs_format::sum;
@@ -12,7 +14,9 @@ use crate::config::Config;
 use crate::container::{log_sets, write_clock};
 use crate::error::{At, Error, Result};
 use crate::lifecycle;
-use crate::log::{CommitHorizon, DataLog, Durability, LogSet, Wanted, unexplained};
+use crate::log::{
+    CommitHorizon, DataLog, Durability, LogSet, Piece, Wanted, scan_pieces_at, unexplained,
+};
 use crate::store::{Errno, Links};
 use crate::sync::{Arc, lock};
 use crate::write::Identity;
@@ -76,6 +80,16 @@ impl Pack {
     /// EBUSY if another process writes the pack. Readers go on; writers may come meanwhile. Durable
     /// on return; whatever ends it before leaves the pack as it was.
     pub fn compact(&self) -> Result<()> {
+        self.compact_to(None, &mut |_| ControlFlow::Continue(())).map(drop)
+    }
+
+    /// [`Pack::compact`] with its data on this backend, if one is given. `progress` is told the
+    /// bytes copied so far, and may end it: EINTR. The bytes copied.
+    pub(crate) fn compact_to(
+        &self,
+        backend: Option<u16>,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<u64> {
         let state = &mut *lock(&self.state);
         self.leave_locked(state)?;
         if self.is_written()? {
@@ -98,9 +112,9 @@ impl Pack {
             || identity.mark(),
             complete,
         )?);
-        let copied = self.copy(state, &set);
+        let copied = self.copy(state, &set, backend, progress);
         let cleared = match &copied {
-            Ok(dead) => lifecycle::remove_stale_sets(&self.container, set.id(), *dead),
+            Ok((dead, _)) => lifecycle::remove_stale_sets(&self.container, set.id(), *dead),
             // In vain: nothing of it was needed yet.
             Err(_) => lifecycle::remove_log_sets(&self.container, [set.id()]),
         };
@@ -110,10 +124,35 @@ impl Pack {
         };
         state.index.load()?;
         self.heed(state);
-        copied.map(drop).and(cleared).and(left)?;
+        let (_, copied) = copied?;
+        cleared.and(left)?;
         self.segments.clear();
         // A tree is a cache: who may not write one leaves it to others.
         let _ = self.fold_locked(state);
+        Ok(copied)
+    }
+
+    /// Removes what a compaction has left that died, or to which a backend was not there: log sets
+    /// on their way out of which all was said to be dead.
+    pub(crate) fn remove_what_has_gone(&self) -> Result<()> {
+        let (state, container) = (&mut *lock(&self.state), &self.container);
+        state.index.load()?;
+        for name in container.list()? {
+            let Name::Gone(set) = name else { continue };
+            let (mut youngest, mut is_whole) = (0, true);
+            let path = container.path(&name::gone(set)).join("index");
+            let scanned = scan_pieces_at(container, &path, set, 0, |_, piece| {
+                match piece {
+                    Piece::Block(header, _) => youngest = youngest.max(header.stamp),
+                    Piece::Gap { torn, .. } => is_whole &= torn,
+                    Piece::Refused(_) => is_whole = false,
+                }
+                Ok(())
+            })?;
+            if scanned.is_some() && is_whole && youngest <= state.index.clear {
+                lifecycle::remove_gone(container, set)?;
+            }
+        }
         Ok(())
     }
 
@@ -121,24 +160,35 @@ impl Pack {
         Err(Error::refused(Errno::BUSY, "compact", &self.dir(), "it is open for writing"))
     }
 
-    /// Copies all that shows, and says that all before is dead: gives the stamp up to which.
-    fn copy(&self, state: &mut State, set: &Arc<LogSet>) -> Result<u64> {
+    /// Copies all that shows, and says that all before is dead: gives the stamp up to which, and
+    /// the bytes.
+    fn copy(
+        &self,
+        state: &mut State,
+        set: &Arc<LogSet>,
+        backend: Option<u16>,
+        progress: &mut dyn FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(u64, u64)> {
         let dead = self.stamp_of_all(state, set)?;
-        let mut copier = Copier {
-            pack: self,
-            data: data_log(&self.container, set, self.config.buffer_bytes),
-            set,
-            segments: Vec::new(),
-            records: Vec::new(),
+        let budget = self.config.buffer_bytes;
+        let data = match backend {
+            Some(id) => DataLog::on(self.container.clone(), set.clone(), budget, vec![id]),
+            None => data_log(&self.container, set, budget),
         };
+        let (segments, records) = (Vec::new(), Vec::new());
+        let mut copier = Copier { pack: self, data, set, segments, records, copied: 0 };
         let mut after = Vec::new();
         while let Some((name, _)) = state.index.next(&after)? {
             for (id, file) in state.index.lookup(&name)? {
                 copier.copy(state, id, file)?;
             }
             after = name;
+            if progress(copier.copied).is_break() {
+                return Err(Error::invalid(Errno::INTR, "interrupted; the pack is as it was"));
+            }
         }
         copier.commit()?;
+        let copied = copier.copied;
         // All of it has to be durable before what says that it is all there is.
         set.sync_index(u64::MAX)?;
         let dir = &self.container.dir;
@@ -146,7 +196,7 @@ impl Pack {
         let clear = vec![Record::Clear { stamp: dead }];
         set.append_pack(Durability::Durable, |_| Ok((Vec::new(), clear, ())))?;
         set.sync_index(u64::MAX)?;
-        Ok(dead)
+        Ok((dead, copied))
     }
 
     /// A stamp that all that is there is before, and all who write from now on are behind; what is
@@ -181,6 +231,7 @@ struct Copier<'a> {
     data: DataLog,
     segments: Vec<SegmentRef>,
     records: Vec<Record>,
+    copied: u64,
 }
 
 impl Copier<'_> {
@@ -197,6 +248,7 @@ impl Copier<'_> {
                 segments.read(container, extent.segment, at, &mut bytes)?;
                 let logical = extent.logical + done;
                 done += bytes.len() as u64;
+                self.copied += bytes.len() as u64;
                 writes.push(self.write(logical, &bytes, extent.place)?);
             }
         }

@@ -258,6 +258,12 @@ impl Pack {
         Ok(found.map(|container| Pack::of(container, config, dir, options)))
     }
 
+    /// The pack that has this container, for tools that know no directory of it.
+    pub(crate) fn of_container(container: Container, config: &Arc<Config>) -> Pack {
+        let dir = container.dir.clone();
+        Pack::of(container, config, &dir, PackOptions::default())
+    }
+
     /// The pack of the directory `dir`, which is made if there is none. Costs some ten calls on the
     /// storage the first time, and for who only opens it three.
     pub fn open(
@@ -366,11 +372,12 @@ impl Pack {
     }
 }
 
-/// A data log on one backend: records of a pack do not say that bytes went to another one when that
-/// had no room.
+/// A data log on one backend that takes new data: records of a pack do not say that bytes went to
+/// another one when that had no room.
 fn data_log(container: &Arc<Container>, set: &Arc<LogSet>, budget_bytes: usize) -> DataLog {
-    let backends = vec![container.backend_of(set.id(), 0)];
-    DataLog::on(container.clone(), set.clone(), budget_bytes, backends)
+    let first = container.targets(set.id(), 0).ok().and_then(|ids| ids.first().copied());
+    let backend = first.unwrap_or_else(|| container.backend_of(set.id(), 0));
+    DataLog::on(container.clone(), set.clone(), budget_bytes, vec![backend])
 }
 
 /// What a [`data_log`] says of bytes that it moved: it moves none.

@@ -3,18 +3,25 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
+use std::time::Duration;
 
 use plfs_format::layout::{Backends, Layout, Workload};
+use plfs_format::name::ROOT_DIR;
 use plfs_format::spread::Target;
 
-use super::{FileStat, OpenOptions, Opened, Plfs};
+use super::in_place::is_young;
+use super::{FileStat, OpenOptions, Opened, Plfs, may_be_logical};
 use crate::container;
 use crate::error::{At, Error, Result};
-use crate::spread::{Dir, FlatDir, FlatReport, Found, How, Line, Names, Walked};
+use crate::federation::{self, Drained, Left, Progress};
+use crate::spread::{
+    Dir, Drain, Drained as Moved, FlatDir, FlatReport, Found, How, Line, Names, Walked,
+};
 use crate::store::{Errno, Kind, Links, Stat};
-use crate::sync::Arc;
+use crate::sync::{Arc, thread};
 
 /// Symbolic links that lead to each other at most, as Linux has it (path_resolution(7)).
 const LINKS_MAX: usize = 40;
@@ -542,17 +549,111 @@ impl Plfs {
         Ok(walked.found)
     }
 
-    /// The directories below the root `root` that are flat by their own layout and have names on
-    /// backend `id`, also if only such as are in them have.
-    pub fn flat_dirs_on(&self, root: &Path, id: u16) -> Result<Vec<PathBuf>> {
+    /// Moves the names that flat directories below the root `root` have on backend `id`, which is
+    /// being drained, with their files, to the backends `to`; if that names none to those that new
+    /// directories would use. Programs go on meanwhile; who makes a name waits `settles`
+    /// ([`SETTLES`](crate::SETTLES)) once if it is to lie there.
+    ///
+    /// What cannot be moved now is told and stays; to call it again goes on, whatever ended it.
+    /// Each name is what it was at each moment, or what others have made of it.
+    pub fn drain_flat(
+        &self,
+        root: &Path,
+        id: u16,
+        to: &[u16],
+        settles: Duration,
+        mut progress: impl FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Drained> {
+        let (store, config) = (&self.process.store, &self.process.config);
+        let (ids, path) = federation::drained_ids(store, config, root, id)?;
+        let drain = Drain {
+            ids: &ids,
+            to,
+            is_in_use: &|file, stat, path| match self.process.is_local(stat.dev, path) {
+                true => file.is_open_elsewhere(),
+                false => is_young(stat),
+            },
+            is_shared: &|path, stat| Ok(may_be_logical(stat) && self.is_logical(path)?),
+        };
+        let (mut told, mut drained) = (Progress::default(), Drained::default());
         self.process.spread.forget();
-        let mut found = Vec::new();
+        let (mut all, mut any_dir) = (Vec::new(), None);
         for (path, dir) in self.flat_dirs_below(root)?.0 {
-            if self.with_names(|names| names.has_shadows_on(dir?, id))? {
-                found.push(path);
+            let dir = dir?;
+            if dir.root() == root {
+                any_dir = Some(dir.clone());
+                all.extend(self.with_names(|names| names.all_below(&path, dir, &drain))?);
             }
         }
-        Ok(found)
+        self.with_names(|names| {
+            let all: Vec<_> = all.into_iter().filter(|(.., is_there)| *is_there).collect();
+            if !all.is_empty() {
+                names.must_have_locks(root)?;
+            }
+            let mut waits = false;
+            for (_, dir, _) in &all {
+                waits |= names.begin_to_drain(dir, &drain)?;
+            }
+            if waits {
+                thread::sleep(settles);
+            }
+            let mut moving = Vec::new();
+            for (shown, dir, _) in &all {
+                while !names.open_new_shadows(dir)? {}
+                let dir = names.again(dir)?;
+                let found = names.names_on(&dir, &drain)?;
+                told.all_bytes += found.iter().map(|(_, bytes)| *bytes).sum::<u64>();
+                moving.push((shown, dir, found));
+            }
+            let dirs = moving.iter().map(|(_, dir, _)| dir).chain(&any_dir);
+            for dir in dirs {
+                names.remove_copies(dir)?;
+            }
+            let mut kept = std::collections::HashSet::new();
+            for (shown, dir, found) in moving {
+                for (name, bytes) in found {
+                    let begun = told.done_bytes;
+                    let mut tell = |copied: u64| {
+                        told.done_bytes = begun + copied.min(bytes);
+                        match progress(told) {
+                            ControlFlow::Continue(()) => Ok(()),
+                            ControlFlow::Break(()) => Err(federation::interrupted()),
+                        }
+                    };
+                    tell(0)?;
+                    match names.drain_name(&dir, &name, &drain, &mut tell) {
+                        Ok(Moved::Elsewhere) => {}
+                        Ok(Moved::Away(copied)) => {
+                            drained.files += 1;
+                            drained.copied_bytes += copied;
+                        }
+                        Ok(Moved::Stays(bytes, why)) => drained.left.push(Left {
+                            names: vec![shown.join(&name)],
+                            container: shown.join(&name),
+                            bytes,
+                            why,
+                        }),
+                        Err(error) if error.errno() == Errno::INTR => return Err(error),
+                        Err(why) => drained.left.push(Left {
+                            names: vec![shown.join(&name)],
+                            container: shown.join(&name),
+                            bytes,
+                            why,
+                        }),
+                    }
+                    told.done_bytes = begun + bytes;
+                }
+                names.end_drain(&dir, &drain)?;
+                kept.extend(names.again(&dir)?.shadows().map(|(_, shadow)| shadow));
+            }
+            let spread = path.join(ROOT_DIR).join(plfs_format::spread::DIR);
+            if let Some(dir) = any_dir {
+                names.sweep(&dir, &spread, &kept);
+            }
+            Ok(())
+        })?;
+        self.process.spread.forget();
+        Ok(drained)
     }
 
     /// The directories at or below an ordinary one that are flat by their own layout, or cannot be

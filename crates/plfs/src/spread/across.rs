@@ -55,10 +55,12 @@ impl Names<'_> {
     pub(super) fn tidy(&self, dir: &Dir, via: &[Via]) -> Result<()> {
         for Via { at, moved } in via.iter().rev() {
             let slot = self.base(dir, moved.backend, false)?.at(&moved.slot);
-            for slot in [slot, at.base.at(&moved.aside)] {
+            let slots = [(slot, moved.backend), (at.base.at(&moved.aside), at.base.backend)];
+            for (slot, backend) in slots {
                 match self.store.rmdir(&slot) {
                     Ok(()) => {}
-                    Err(errno) if is_gone(errno) => {}
+                    // And not away with its backend: then the link is all there is of the name.
+                    Err(errno) if is_gone(errno) => drop(self.base(dir, backend, true)?),
                     // Somebody uses it again.
                     Err(errno) if is_full(errno) => return Ok(()),
                     Err(errno) => return Err(errno).at("remove", &slot),
@@ -89,7 +91,11 @@ impl Names<'_> {
             other => other.at("rename", &at.path)?,
         }
         if self.leads(&Spot { path: out.clone(), base: at.base.clone() }, moved) {
-            return self.store.unlink(&out).at("remove", &out);
+            return match self.store.unlink(&out) {
+                // Who drains the backend took it for one that a death has left.
+                Err(errno) if is_gone(errno) => Ok(()),
+                other => other.at("remove", &out),
+            };
         }
         match self.store.stat(&out, Links::Stay).at("stat", &out)?.kind {
             Kind::Dir => self.store.rename(&out, &at.path).at("rename", &out),

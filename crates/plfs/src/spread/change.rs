@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::{How, MISSING_MAX, Names, TRIES, Via, is_gone};
+use super::{How, MAP_NS, MISSING_MAX, Names, TRIES, Via, is_gone};
 use crate::error::{At, Result};
+use crate::store::machine::boot_time_ns;
 use crate::store::{Errno, Kind};
 
 impl Names<'_> {
@@ -26,10 +27,17 @@ impl Names<'_> {
                 self.renew(&dir)?;
                 continue;
             }
+            if dir.is_closed(name) {
+                self.wait_for_map(&dir)?;
+                continue;
+            }
+            if dir.is_drained() && self.look_name(&dir, name, true)?.stat.is_some() {
+                return Err(Errno::EXIST).at("create", path);
+            }
             let place = dir.place(name);
             match make(&place.path) {
                 Err(error) if error.errno() == Errno::EXIST => {
-                    let found = self.look(&dir, place.clone(), true)?;
+                    let found = self.look_name(&dir, name, true)?;
                     if found.stat.is_some() {
                         return Err(Errno::EXIST).at("create", path);
                     }
@@ -112,6 +120,7 @@ impl Names<'_> {
         how: How,
         rename: &dyn Fn(&Path, &Path) -> Result<()>,
     ) -> Result<bool> {
+        let mut durable = None;
         let op = if how == How::Link { "link" } else { "rename" };
         let refuse = |errno: Errno, path: &Path| Err(errno).at(op, path);
         for _ in 0..TRIES {
@@ -161,7 +170,12 @@ impl Names<'_> {
                         }
                         continue;
                     }
-                    (false, false) => (self.make_durable)(source.path(), target.path())?,
+                    // Once: it may take long, and then all is looked at again.
+                    (false, false) if durable == Some((stat.dev, stat.ino, stat.mtime)) => {}
+                    (false, false) => {
+                        (self.make_durable)(source.path(), target.path())?;
+                        durable = Some((stat.dev, stat.ino, stat.mtime));
+                    }
                 }
             } else if !target.via.is_empty() {
                 self.tidy(&dir, &target.via)?;
@@ -172,6 +186,20 @@ impl Names<'_> {
                 continue;
             }
             let name = to.file_name().unwrap_or_default();
+            if dir.is_closed(name) {
+                self.wait_for_map(&dir)?;
+                continue;
+            }
+            if boot_time_ns().saturating_sub(dir.read_ns) > MAP_NS {
+                self.cache.forget();
+                continue;
+            }
+            // What is in an old shadow is no longer seen when the name is at its place.
+            let replaces_old = target.is_old;
+            let target = match replaces_old {
+                true => target.hidden(),
+                false => target,
+            };
             let place = dir.place(name);
             let done = match (source.spot.base == place.base, how) {
                 (true, How::Rename) => {
@@ -207,6 +235,9 @@ impl Names<'_> {
                     let _ = self.store.rmdir(&slot);
                     let _ = self.store.rmdir(&at.base.at(&moved.aside));
                 }
+            }
+            if replaces_old {
+                self.drop_hidden(&dir, name)?;
             }
             if how == How::Rename {
                 self.tidy(&above, &source.via)?;

@@ -57,7 +57,11 @@ impl Names<'_> {
         walked.tops.push((top.to_path_buf(), dir.clone()));
         let (mut todo, mut done) = (vec![(top.to_path_buf(), dir)], Vec::new());
         while let Some((shown, dir)) = todo.pop() {
+            let mut seen = HashSet::new();
             for (base, shadow) in dir.shadows() {
+                if !seen.insert(shadow.clone()) {
+                    continue;
+                }
                 walked.reached.insert(shadow.clone());
                 let entries = match self.store.list(&shadow) {
                     Ok(entries) => entries,
@@ -75,13 +79,17 @@ impl Names<'_> {
                 };
                 for entry in entries {
                     let (name, lies) = (shown.join(&entry.name), shadow.join(&entry.name));
-                    if dir.place(&entry.name).path != lies {
+                    let is_at = |spot: &super::Spot| spot.path == lies;
+                    if !is_at(&dir.place(&entry.name))
+                        && !dir.old_place(&entry.name).as_ref().is_some_and(is_at)
+                        && !dir.aside_places(&entry.name).any(|spot| is_at(&spot))
+                    {
                         let what = "nobody looks for it here: its name has another place";
                         report.find(Severity::Garbage, &lies, 0, what);
                         continue;
                     }
                     let mut look = || -> Result<Option<Found>> {
-                        let found = self.look(&dir, dir.place(&entry.name), false)?;
+                        let found = self.look_name(&dir, &entry.name, false)?;
                         let Some(what) = self.half_done(&dir, &found, walked)? else {
                             return Ok(Some(found));
                         };
@@ -89,7 +97,7 @@ impl Names<'_> {
                             report.find(Severity::Garbage, &name, 0, what);
                             return Ok(Some(found));
                         }
-                        let found = self.look(&dir, dir.place(&entry.name), true)?;
+                        let found = self.look_name(&dir, &entry.name, true)?;
                         if found.stat.is_none() {
                             self.tidy(&dir, &found.via)?;
                         }
@@ -125,11 +133,6 @@ impl Names<'_> {
         if !report.findings.is_empty() || !done.is_empty() {
             walked.found.reports.push((report, done));
         }
-    }
-
-    /// Whether a directory, or one in it, has a shadow on backend `id`.
-    pub(crate) fn has_shadows_on(&self, dir: Arc<Dir>, id: u16) -> Result<bool> {
-        self.any_below(dir, &mut |dir| dir.shadows().any(|(base, _)| base.backend == id))
     }
 
     /// What is not done of the renames that led to a name. Notes their slots.
@@ -266,7 +269,7 @@ impl Names<'_> {
                 match stat.kind {
                     Kind::Dir => {
                         let Ok((_, map)) = self.read_map(&at) else { continue };
-                        for (backend, shadow) in map.shadows {
+                        for (backend, shadow) in map.all() {
                             if let Ok(all) = all_of(backend) {
                                 let shadow = all.join(format::hex(&shadow));
                                 lost.homes.insert(shadow.clone(), at.clone());

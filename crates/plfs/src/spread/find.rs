@@ -257,7 +257,7 @@ impl Names<'_> {
         }
         for _ in 0..TRIES {
             if dir.number.is_some() {
-                let found = self.look(&dir, dir.place(name), settle)?;
+                let found = self.look_name(&dir, name, settle)?;
                 if found.stat.is_some() || !found.via.is_empty() {
                     return Ok((dir, found));
                 }
@@ -283,7 +283,7 @@ impl Names<'_> {
                         base: Base { backend: 0, path: PathBuf::new() },
                     },
                 };
-                let found = Found { spot, stat: None, link: None, via: Vec::new() };
+                let found = Found { spot, stat: None, link: None, via: Vec::new(), is_old: false };
                 return Ok((dir, found));
             }
             dir = fresh;
@@ -309,12 +309,12 @@ impl Names<'_> {
                         (spot, via, empty) = (place.clone(), Vec::new(), Vec::new());
                         continue;
                     }
-                    return Ok(Found { spot, stat: None, link: None, via });
+                    return Ok(Found { spot, stat: None, link: None, via, is_old: false });
                 }
                 Err(errno) => return Err(errno).at("stat", &spot.path),
             };
             if stat.kind != Kind::Symlink {
-                return Ok(Found { spot, stat: Some(stat), link: None, via });
+                return Ok(Found { spot, stat: Some(stat), link: None, via, is_old: false });
             }
             let text = match self.store.readlink(&spot.path) {
                 Ok(text) => text.into_os_string().into_vec(),
@@ -324,7 +324,13 @@ impl Names<'_> {
             };
             let moved = match Target::decode(&text) {
                 Target::Text(text) => {
-                    return Ok(Found { spot, stat: Some(stat), link: Some(text), via });
+                    return Ok(Found {
+                        spot,
+                        stat: Some(stat),
+                        link: Some(text),
+                        via,
+                        is_old: false,
+                    });
                 }
                 Target::Moved(moved) => moved,
             };

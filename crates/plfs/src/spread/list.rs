@@ -24,6 +24,7 @@ impl Names<'_> {
                 let entries = match self.store.list(&shadow) {
                     Err(errno) if is_gone(errno) => {
                         self.must_be_there(&dir, base)?;
+                        // From an old one all have gone, or will be told by the next map.
                         missing = true;
                         continue;
                     }
@@ -37,7 +38,7 @@ impl Names<'_> {
                         names.insert(name, (entry, dev));
                         continue;
                     }
-                    if let Some(stat) = self.look(&dir, dir.place(&name), false)?.stat {
+                    if let Some(stat) = self.look_name(&dir, &name, false)?.stat {
                         let found = Entry { name, kind: Some(stat.kind), ino: stat.ino };
                         names.insert(found.name.clone(), (found, stat.dev));
                     }

@@ -3,15 +3,23 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use plfs_format::backend::State;
 use plfs_format::layout::Backends;
 use plfs_format::name::{self, Uuid};
-use plfs_format::spread::{self as format, Map};
+use plfs_format::spread::{self as format, Map, Move, Stage};
 
 use super::{Above, Base, Dir, Names, TRIES, is_full, is_gone, new_uuid};
 use crate::container::{make_shared, read_text};
 use crate::error::{At, Error, Result};
+use crate::store::machine::boot_time_ns;
 use crate::store::{self, Errno, Links, Open, Stat};
 use crate::sync::Arc;
+
+/// The new shadow of a [`Move`] for the old one.
+pub(super) fn exchange(shadows: &mut [(u16, Uuid)], of: &mut Move) {
+    let new = (of.backend, of.shadow);
+    (of.backend, of.shadow) = std::mem::replace(&mut shadows[of.index], new);
+}
 
 impl Names<'_> {
     /// The highest number of a map in `home`. A listing of something that has no other names.
@@ -39,14 +47,35 @@ impl Names<'_> {
         dev: u64,
         backends: Backends,
     ) -> Result<Arc<Dir>> {
+        let read_ns = boot_time_ns();
         // Before the map: one that is put there meanwhile is not what is remembered.
         let stat = self.store.stat(&home, Links::Follow).at("open", &home)?;
-        let (number, map) = self.read_map(&home)?;
+        let (number, mut map) = self.read_map(&home)?;
+        map.moves.iter_mut().filter(|of| of.stage == Stage::To).for_each(|of| {
+            exchange(&mut map.shadows, of);
+        });
         let (root, bases) = (root.to_path_buf(), Vec::new());
         let id = (stat.dev, stat.ino);
-        let mut dir = Dir { home, id, above, root, dev, backends, number, map, bases };
-        let bases: Result<_> =
-            dir.map.shadows.iter().map(|(backend, _)| self.base(&dir, *backend, false)).collect();
+        let (other_bases, aside_bases) = (Vec::new(), Vec::new());
+        let mut dir = Dir {
+            home,
+            id,
+            above,
+            root,
+            dev,
+            backends,
+            number,
+            map,
+            bases,
+            other_bases,
+            aside_bases,
+            read_ns,
+        };
+        let base = |backend| self.base(&dir, backend, false);
+        let bases: Result<_> = dir.map.shadows.iter().map(|(backend, _)| base(*backend)).collect();
+        let others: Result<_> = dir.map.moves.iter().map(|of| base(of.backend)).collect();
+        let asides: Result<_> = dir.map.asides.iter().map(|(backend, _)| base(*backend)).collect();
+        (dir.other_bases, dir.aside_bases) = (others?, asides?);
         dir.bases = bases?;
         Ok(Arc::new(dir))
     }
@@ -91,7 +120,7 @@ impl Names<'_> {
             other => other?,
         };
         let wanted = match number {
-            Some(_) => old.shadows,
+            Some(_) => old.shadows.clone(),
             None => {
                 let ids = self.table(dir).of_layout(&dir.backends)?;
                 ids.into_iter().map(|id| (id, new_uuid())).collect()
@@ -101,8 +130,8 @@ impl Names<'_> {
             Err(errno) if is_gone(errno) => return Ok(true),
             other => other.at("stat", &dir.home)?,
         };
-        let mut map = Map::default();
-        for (backend, shadow) in wanted {
+        let mut map = Map { shadows: Vec::new(), ..old };
+        for (index, (backend, shadow)) in wanted.into_iter().enumerate() {
             let base = self.base(dir, backend, true)?;
             let is_there = number.is_some()
                 && match store.stat(&base.at(&shadow), Links::Stay) {
@@ -114,24 +143,55 @@ impl Names<'_> {
             if is_there {
                 continue;
             }
-            let shadow = new_uuid();
+            // Nothing is missed there any more, and a backend that is drained gets nothing new.
+            map.moves.retain(|of| of.index != index || of.stage == Stage::From);
+            let backend = self.one_that_stays(dir, backend, index)?;
+            let (base, shadow) = (self.base(dir, backend, true)?, new_uuid());
             map.shadows.pop();
             map.shadows.push((backend, shadow));
             let path = self.make(&base, &shadow, &of_home)?;
             made.push(path);
-            for dir in base.path.ancestors().take(3) {
-                match store.sync_dir(dir) {
-                    // Who may not open it has not made anything in it.
-                    Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
-                    Err(errno) => return Err(errno).at("sync", dir),
-                }
-            }
+            self.sync_above(&base)?;
         }
         if made.is_empty() {
             return Ok(true);
         }
+        self.publish(dir, number, &map)
+    }
+
+    /// Makes the names of shadows that were made durable.
+    pub(super) fn sync_above(&self, base: &Base) -> Result<()> {
+        for dir in base.path.ancestors().take(3) {
+            match self.store.sync_dir(dir) {
+                // Who may not open it has not made anything in it.
+                Ok(()) | Err(Errno::ACCESS | Errno::PERM) => {}
+                Err(errno) => return Err(errno).at("sync", dir),
+            }
+        }
+        Ok(())
+    }
+
+    /// `backend`, or if that takes nothing new another one, the same for each `index`.
+    pub(super) fn one_that_stays(&self, dir: &Dir, backend: u16, index: usize) -> Result<u16> {
+        let table = self.table(dir);
+        if table.state(backend)? == State::Active {
+            return Ok(backend);
+        }
+        let mut ids = match table.of_layout(&dir.backends) {
+            Err(error) if error.errno() == Errno::NOSPC => table.active()?,
+            other => other?,
+        };
+        if ids.is_empty() {
+            ids.push(0);
+        }
+        Ok(ids[index % ids.len()])
+    }
+
+    /// Puts the map that follows `number`, durably. False: others have put one.
+    pub(super) fn publish(&self, dir: &Dir, number: Option<u32>, map: &Map) -> Result<bool> {
+        let store = self.store;
         let next = number.map_or(0, |number| number.saturating_add(1));
-        if !self.put_map(dir, next, &map)? {
+        if !self.put_map(dir, next, map)? {
             return Ok(false);
         }
         match self.last_map(&dir.home) {
@@ -214,7 +274,7 @@ impl Names<'_> {
                 other => other.at("list", &shadow)?,
             };
             for entry in entries {
-                let found = self.look(dir, dir.place(&entry.name), true)?;
+                let found = self.look_name(dir, &entry.name, true)?;
                 if found.stat.is_some() {
                     return not_empty();
                 }

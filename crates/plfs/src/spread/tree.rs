@@ -64,7 +64,7 @@ impl Names<'_> {
         let mut at = self.load(top.home.clone(), Above::Top, root, *dev, backends.clone())?;
         for name in names {
             let found = match at.number {
-                Some(_) => self.look(&at, at.place(name), false)?,
+                Some(_) => self.look_name(&at, name, false)?,
                 None => return Ok(None),
             };
             if !found.is_dir() {
@@ -102,7 +102,7 @@ impl Names<'_> {
                     if matches!(entry.kind, Some(Kind::File | Kind::Other)) {
                         continue;
                     }
-                    let found = self.look(&dir, dir.place(&entry.name), false)?;
+                    let found = self.look_name(&dir, &entry.name, false)?;
                     if found.is_dir() {
                         match self.load_in(&dir, found.spot.path) {
                             Ok(below) => todo.push(below),

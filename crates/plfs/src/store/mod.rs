@@ -496,6 +496,16 @@ pub trait StoreFile: Send + Sync + Debug {
     }
 }
 
+/// Gives a file the extended attributes of another one, where both have a descriptor. Those that
+/// the system keeps for itself are its own business, and what says that a file is to become a
+/// container is of the file itself.
+pub(crate) fn copy_attributes(from: &dyn StoreFile, to: &dyn StoreFile) -> Result<()> {
+    match (from.fd(), to.fd()) {
+        (Some(from), Some(to)) => posix::copy_attributes(from, to),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes that stay valid as long as this value lives: a file map or memory.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 

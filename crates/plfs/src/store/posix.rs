@@ -32,6 +32,7 @@ pub use fd::{BEHIND_STANDARD, HighFd, owns_fd};
 pub(super) use fd::{BareFd, soft_limit};
 use file::Fd;
 pub use file::PosixFile;
+pub(crate) use file::copy_attributes;
 use file_system::file_system;
 
 use super::beneath::{Dir, Inside, Kept, READ_DIR, Spot, beneath, chmod};

@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use plfs::pack::Pack;
 use plfs::store::{Errno, Links, Open, Store};
 use plfs::{
     BackendState, BackendStatus, Config, Drained, Error, File, Health, Held, OpenOptions, Opened,
     Plfs, Presence, Result, Severity, Workload, Writers,
 };
 use plfs_testkit::{FaultStore, MemStore, Op, seed};
+
+use crate::pack::{AT_ONCE, CREATE, content, names};
 
 const ROOT: &str = "/m";
 const NO_TIME: Duration = Duration::ZERO;
@@ -648,4 +651,155 @@ fn what_lies_on_a_missing_backend_is_named_and_all_else_is_read() {
     memory.rename(Path::new("/away"), Path::new("/n")).unwrap();
     must_be(&memory, &expect, "back");
     assert!(plfs::unreachable(&container).unwrap().is_empty());
+}
+
+/// A pack whose data logs all lie on backend 1, with some bytes that are dead; and what it has.
+fn pack(memory: &MemStore) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let plfs = process(memory, &["/n"]);
+    make(&plfs, "/m/first", 1);
+    memory.mkdir(Path::new("/m/small"), 0o755).unwrap();
+    let layout = plfs::Layout {
+        backends: Some(plfs::Backends::Listed(vec![1])),
+        workload: Some(Workload::Small),
+        ..plfs::Layout::default()
+    };
+    plfs.set_directory_layout(Path::new("/m/small"), Some(&layout)).unwrap();
+    plfs.unlink(Path::new("/m/first")).unwrap();
+    let mut expect = BTreeMap::new();
+    for turn in 0..2u8 {
+        let pack = open_pack(Arc::new(memory.clone())).unwrap();
+        for n in 0..20u8 {
+            let (name, bytes) = (format!("f{n}").into_bytes(), vec![n + turn; 500]);
+            let file = pack.open_file(&name, CREATE).unwrap();
+            pack.write_at(&file, &bytes, 0).unwrap();
+            expect.insert(name, bytes);
+        }
+        pack.unlink(b"f3").unwrap();
+        expect.remove(b"f3".as_slice());
+        pack.sync().unwrap();
+        pack.close().unwrap();
+    }
+    expect
+}
+
+fn open_pack(store: Arc<dyn Store>) -> Result<Pack> {
+    Pack::open(&store, &Arc::new(config(&[])), Path::new("/m/small"), AT_ONCE)
+}
+
+fn pack_must_be(memory: &MemStore, expect: &BTreeMap<Vec<u8>, Vec<u8>>, story: &str) {
+    let pack = open_pack(Arc::new(memory.clone())).unwrap();
+    let found: BTreeMap<_, _> = names(&pack)
+        .into_iter()
+        .map(|name| {
+            (name.clone(), content(&pack, &name).unwrap_or_else(|e| panic!("{story}: {e}")))
+        })
+        .collect();
+    assert!(found == *expect, "{story}: {found:?}");
+}
+
+/// Packs are moved as files are: readers go on, who writes one is named, and new data of old packs
+/// goes elsewhere.
+#[test]
+fn packs_are_drained_under_readers() {
+    let memory = memory();
+    let mut expect = pack(&memory);
+    assert_eq!(join(&memory, "/o").unwrap(), 2);
+    assert!(held(&memory, 1).bytes > 10_000);
+    let reader = open_pack(Arc::new(memory.clone())).unwrap();
+    let writer = open_pack(Arc::new(memory.clone())).unwrap();
+    let file = writer.open_file(b"new", CREATE).unwrap();
+    writer.write_at(&file, b"before", 0).unwrap();
+    writer.commit().unwrap();
+    let done = drain(&memory, 1, &[]).unwrap();
+    assert_eq!(done.left.len(), 1, "{done:?}");
+    assert_eq!(done.left[0].names, [PathBuf::from("/m/small/.plfs-pack")]);
+    assert_eq!(done.left[0].why.errno(), Errno::BUSY);
+    assert!(remove(&memory, 1).is_err());
+    writer.write_at(&file, b" and after", 6).unwrap();
+    expect.insert(b"new".to_vec(), b"before and after".to_vec());
+    writer.leave().unwrap();
+    let mut told = Vec::new();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let done = plfs::drain(&store, &config(&[]), Path::new(ROOT), 1, &[], |now| {
+        told.push(now);
+        ControlFlow::Continue(())
+    });
+    let done = done.unwrap();
+    assert!(done.left.is_empty() && done.files == 1 && done.copied_bytes > 9000, "{done:?}");
+    assert!(told.len() > 10 && told.iter().all(|now| now.done_bytes <= now.all_bytes), "{told:?}");
+    assert_eq!(held(&memory, 1), Held::default());
+    assert!(held(&memory, 2).files == 1);
+    pack_must_be(&memory, &expect, "moved");
+    for (name, bytes) in &expect {
+        assert_eq!(&content(&reader, name).unwrap(), bytes);
+        assert_eq!(&content(&writer, name).unwrap(), bytes);
+    }
+    // The pack lists backend 1 alone, and gets nothing there.
+    writer.write_at(&file, b"!", 16).unwrap();
+    expect.get_mut(b"new".as_slice()).unwrap().push(b'!');
+    writer.close().unwrap();
+    for turn in 0..5u8 {
+        let pack = open_pack(Arc::new(memory.clone())).unwrap();
+        let name = vec![b'a' + turn; 3];
+        let file = pack.open_file(&name, CREATE).unwrap();
+        pack.write_at(&file, &name, 0).unwrap();
+        pack.close().unwrap();
+        expect.insert(name.clone(), name);
+    }
+    assert_eq!(held(&memory, 1), Held::default());
+    remove(&memory, 1).unwrap();
+    memory.rename(Path::new("/n"), Path::new("/gone")).unwrap();
+    pack_must_be(&memory, &expect, "removed");
+}
+
+/// The drain of a pack dies at each of its calls, and there the power goes, too.
+#[test]
+fn death_at_every_call_of_a_drain_of_a_pack_changes_no_byte() {
+    let first = seed();
+    let before = memory();
+    let expect = pack(&before);
+    join(&before, "/o").unwrap();
+    let bury = |memory: &MemStore| {
+        let pack = open_pack(Arc::new(memory.clone())).unwrap();
+        let dir = pack.container().dir.clone();
+        for entry in memory.list(&dir).unwrap() {
+            if let Some(set) = entry.name.to_str().unwrap().strip_suffix(".open") {
+                let mark = |end: &str| dir.join(format!("{set}.{end}"));
+                memory.rename(&mark("open"), &mark("fenced")).unwrap();
+            }
+        }
+    };
+    let go_on = |memory: &MemStore, story: &str| {
+        bury(memory);
+        let done = drain(memory, 1, &[2]).unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert!(done.left.is_empty(), "{story}: {done:?}");
+        assert_eq!(held(memory, 1), Held::default(), "{story}");
+        pack_must_be(memory, &expect, story);
+        remove(memory, 1).unwrap_or_else(|error| panic!("{story}: {error}"));
+    };
+    for cut in 1.. {
+        let memory = before.crash();
+        bury(&memory);
+        let faults = FaultStore::new(Arc::new(memory.clone()));
+        faults.kill_at(cut);
+        let done = drain_on(Arc::new(faults.clone()), 1, &[2]);
+        let is_done = done.is_ok_and(|done| done.left.is_empty());
+        let last = faults.log().last().map(|call| call.to_string()).unwrap_or_default();
+        let story = format!("cut at call {cut}: {last}");
+        pack_must_be(&memory, &expect, &story);
+        for seed in 0..3 {
+            let left = match seed {
+                0 => memory.crash(),
+                seed => memory.crash_with(first + cut * 100 + seed),
+            };
+            let story = format!("{story}, power lost by seed {seed}");
+            pack_must_be(&left, &expect, &story);
+            go_on(&left, &story);
+        }
+        go_on(&memory, &story);
+        if is_done {
+            assert!(cut > 100, "{cut} calls");
+            return;
+        }
+    }
 }

@@ -332,22 +332,406 @@ fn a_backend_that_is_added_later_has_no_names_of_old_directories() {
     assert_eq!((used(Path::new(DIR)).len(), used(&at("sub")).len()), (4, 5));
 }
 
-/// A backend with names on it stays.
+/// Drains backend 1, /n, as `plfs backend drain` does: data, then names.
+fn drain_as(plfs: &Plfs, store: Arc<dyn Store>, settles: Duration) -> Result<plfs::Drained> {
+    let go_on = |_| ControlFlow::Continue(());
+    plfs::drain(&store, &config(), Path::new("/m"), 1, &[], go_on)?;
+    plfs.drain_flat(Path::new("/m"), 1, &[], settles, go_on)
+}
+
+fn drain(store: impl Store + Clone + 'static) -> Result<plfs::Drained> {
+    drain_as(&node(store.clone()), Arc::new(store), Duration::ZERO)
+}
+
+fn remove(memory: &MemStore) -> Result<()> {
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    plfs::remove_backend(&store, &config(), Path::new("/m"), 1, Duration::ZERO)
+}
+
+/// Files of each kind on all backends; those of [`apart`] were renamed across. What is there.
+fn of_each_kind(memory: &MemStore) -> BTreeMap<PathBuf, Vec<u8>> {
+    let plfs = node(memory.clone());
+    for i in 0..24 {
+        put(&plfs, &at(format!("f{i}")), format!("bytes of {i}").as_bytes()).unwrap();
+        put(&plfs, &at(format!("tmp{i}")), format!("renamed {i}").as_bytes()).unwrap();
+        plfs.rename(&at(format!("tmp{i}")), &at(format!("r{i}"))).unwrap();
+        plfs.symlink(Path::new(&format!("f{i}")), &at(format!("link{i}"))).unwrap();
+    }
+    for i in 0..8 {
+        // Over another one, across or not.
+        put(&plfs, &at(format!("tmp{i}")), format!("again {i}").as_bytes()).unwrap();
+        plfs.rename(&at(format!("tmp{i}")), &at(format!("f{i}"))).unwrap();
+    }
+    plfs.chmod(&at("f9"), 0o640).unwrap();
+    thread::sleep(Duration::from_millis(25));
+    tree(&plfs, Path::new(DIR))
+}
+
+/// The names on a backend move with their files, and others make, rename and remove them after
+/// that as before it; then the backend goes.
 #[test]
-fn a_backend_with_names_is_not_removed() {
+fn a_drain_moves_names_with_their_files() {
+    let memory = memory();
+    let before = of_each_kind(&memory);
+    let old = node(memory.clone());
+    assert_eq!(tree(&old, Path::new(DIR)), before);
+    let on_it = |plfs: &Plfs| {
+        let all = before.keys().filter(|path| backend(plfs, path) == Path::new("/n"));
+        all.count()
+    };
+    assert!(on_it(&old) > 10);
+    let time = |plfs: &Plfs| {
+        let stat = plfs.stat(&at("f9"), Links::Stay).unwrap().stat;
+        (stat.mtime, stat.mode, stat.uid)
+    };
+    let time_before = time(&old);
+    assert_eq!(errno(remove(&memory)), Some(Errno::BUSY));
+    let done = drain(memory.clone()).unwrap();
+    assert!(done.left.is_empty(), "{done:?}");
+    assert!(done.files > 10 && done.copied_bytes > 100, "{done:?}");
+    assert!(memory.list(Path::new("/n/.plfs/spread")).unwrap().is_empty());
+    for plfs in [&node(memory.clone()), &old] {
+        assert_eq!(tree(plfs, Path::new(DIR)), before);
+        assert_eq!((on_it(plfs), time(plfs)), (0, time_before));
+    }
+    assert_eq!(drain(memory.clone()).unwrap().files, 0);
+    remove(&memory).unwrap();
+    memory.rename(Path::new("/n"), Path::new("/gone")).unwrap();
+    let plfs = node(memory.clone());
+    for (i, path) in before.keys().enumerate() {
+        assert_eq!(errno(put_new(&old, path, b"")), Some(Errno::EXIST));
+        match i % 3 {
+            0 => plfs.unlink(path).unwrap(),
+            1 => plfs.rename(path, &at("moved")).unwrap(),
+            _ => plfs.rename(path, &at(format!("new{i}"))).unwrap(),
+        }
+    }
+    assert_eq!(names(&old, Path::new(DIR)).len(), 1 + before.len() / 3);
+    must_be_repaired(&memory);
+}
+
+/// What a drain cannot move is named and stays whole, new names go elsewhere, and it is moved when
+/// it can be.
+#[test]
+fn what_a_drain_of_names_leaves_is_named() {
     let memory = memory();
     let plfs = node(memory.clone());
-    plfs.mkdir(&at("sub"), 0o755).unwrap();
-    let store: Arc<dyn Store> = Arc::new(memory);
-    let remove = || {
-        plfs::drain(&store, &config(), Path::new("/m"), 1, &[], |_| ControlFlow::Continue(()))
-            .unwrap();
-        plfs::remove_backend(&store, &config(), Path::new("/m"), 1, Duration::ZERO)
+    let mut on_n = (0..200).map(|i| at(format!("x{i}"))).filter(|path| {
+        put(&plfs, path, b"x").unwrap();
+        let is_there = backend(&plfs, path) == Path::new("/n");
+        plfs.unlink(path).unwrap();
+        is_there
+    });
+    let mut next = || on_n.next().unwrap();
+    let (open, linked, other, dir, shared, free) = (next(), next(), next(), next(), next(), next());
+    for path in [&open, &linked] {
+        put(&plfs, path, b"bytes").unwrap();
+    }
+    plfs.link(&linked, &other).unwrap();
+    plfs.mkdir(&dir, 0o755).unwrap();
+    put(&plfs, &dir.join("in it"), b"in it").unwrap();
+    let several = OpenOptions { writers: plfs::Writers::Several, ..OpenOptions::create() };
+    let two =
+        [plfs.open(&shared, several).unwrap().file(), plfs.open(&shared, several).unwrap().file()];
+    let twice = node(memory.clone()).open(&shared, several).unwrap().file();
+    twice.write_at(b"shared", 0).unwrap();
+    two.into_iter().chain([twice]).for_each(|file| file.close().unwrap());
+    thread::sleep(Duration::from_millis(25));
+    let before = tree(&plfs, Path::new(DIR));
+    let held = plfs.open(&open, OpenOptions::create()).unwrap().file();
+    let done = drain(memory.clone()).unwrap();
+    let left: BTreeSet<_> = done.left.iter().flat_map(|left| left.names.clone()).collect();
+    let wanted = [&open, &linked, &other, &dir, &shared].map(Clone::clone);
+    assert_eq!(left, BTreeSet::from(wanted), "{done:?}");
+    assert!(done.left.iter().all(|left| left.why.errno() == Errno::BUSY), "{done:?}");
+    assert_eq!(errno(remove(&memory)), Some(Errno::BUSY));
+    assert_eq!(tree(&node(memory.clone()), Path::new(DIR)), before);
+    // Nothing new is put there, and what is there is written, renamed and removed.
+    let plfs = node(memory.clone());
+    put_new(&plfs, &free, b"new").unwrap();
+    assert_ne!(backend(&plfs, &free), Path::new("/n"));
+    held.write_at(b"BYTES", 0).unwrap();
+    held.close().unwrap();
+    assert_eq!(get(&plfs, &open).unwrap(), b"BYTES");
+    assert_eq!(errno(put_new(&plfs, &open, b"")), Some(Errno::EXIST));
+    plfs.unlink(&other).unwrap();
+    plfs.rename(&shared, &at("was shared")).unwrap();
+    plfs.rename(&dir, &at("dir")).unwrap();
+    assert_eq!(get(&plfs, &at("dir").join("in it")).unwrap(), b"in it");
+    thread::sleep(Duration::from_millis(25));
+    let done = drain(memory.clone()).unwrap();
+    let left: BTreeSet<_> = done.left.iter().flat_map(|left| left.names.clone()).collect();
+    assert_eq!(left, BTreeSet::from([at("dir"), at("was shared")]), "{done:?}");
+    assert_eq!(get(&plfs, &open).unwrap(), b"BYTES");
+    assert_eq!(get(&plfs, &linked).unwrap(), b"bytes");
+    plfs.unlink(&at("was shared")).unwrap();
+    plfs.unlink(&at("dir").join("in it")).unwrap();
+    plfs.rmdir(&at("dir")).unwrap();
+    assert!(drain(memory.clone()).unwrap().left.is_empty());
+    remove(&memory).unwrap();
+}
+
+/// The drain dies at each of its calls, and there the power goes, too. All names are what they were
+/// for all who look, can be changed by all, and when it is run again nothing is left.
+#[test]
+fn whoever_dies_in_a_drain_of_names_has_lost_none() {
+    let source = memory();
+    let plfs = node(source.clone());
+    let (mut here, mut there) = (Vec::new(), Vec::new());
+    for i in 0..60 {
+        let path = at(format!("f{i}"));
+        put(&plfs, &path, format!("bytes of {i}").as_bytes()).unwrap();
+        match backend(&plfs, &path) == Path::new("/n") {
+            true => here.push(path),
+            false => there.push(path),
+        }
+    }
+    // Two on it, one of which is renamed to elsewhere; one from elsewhere with its place there.
+    let keep = [here[0].clone(), here[1].clone(), there[0].clone()];
+    for path in here[2..].iter().chain(&there[1..]) {
+        plfs.unlink(path).unwrap();
+    }
+    plfs.rename(&keep[1], &there[1]).unwrap();
+    plfs.rename(&keep[2], &here[2]).unwrap();
+    plfs.symlink(Path::new("x"), &here[3]).unwrap();
+    put(&plfs, Path::new("/m/d/x"), b"of the link").unwrap();
+    for path in [&keep[0], &there[1], &here[2], &at("x")] {
+        plfs.open(path, OpenOptions::create()).unwrap().file().sync().unwrap();
+    }
+    plfs.sync_flat(Path::new(DIR)).unwrap();
+    for backend in BACKENDS {
+        let spread = Path::new(backend).join(".plfs/spread");
+        for entry in source.list(&spread).unwrap() {
+            source.sync_dir(&spread.join(entry.name)).unwrap();
+        }
+        for dir in spread.ancestors() {
+            source.sync_dir(dir).unwrap();
+        }
+    }
+    source.sync_dir(Path::new(DIR)).unwrap();
+    thread::sleep(Duration::from_millis(25));
+    let before = tree(&plfs, Path::new(DIR));
+    assert_eq!(before.len(), 5, "{before:?}");
+    let first = plfs_testkit::seed();
+    for cut in 1.. {
+        let memory = source.crash();
+        let faults = FaultStore::new(Arc::new(memory.clone()));
+        faults.kill_at(cut);
+        let done = drain(faults.clone());
+        let is_done = done.as_ref().is_ok_and(|done| done.left.is_empty()) && faults.calls() < cut;
+        let last = faults.log().last().map(|call| call.to_string()).unwrap_or_default();
+        drop(done);
+        let story = format!("dead at {cut}: {last}");
+        let must_be = |memory: &MemStore, story: &str| {
+            let plfs = node(memory.clone());
+            for (path, bytes) in &before {
+                let found = get(&plfs, path).unwrap_or_else(|error| panic!("{story}: {error}"));
+                assert_eq!(&found, bytes, "{story}: {}", path.display());
+            }
+            assert_eq!(tree(&plfs, Path::new(DIR)), before, "{story}");
+        };
+        let go_on = |memory: &MemStore, story: &str| {
+            let done = drain(memory.clone()).unwrap_or_else(|error| panic!("{story}: {error}"));
+            assert!(done.left.is_empty(), "{story}: {done:?}");
+            must_be(memory, story);
+            remove(memory).unwrap_or_else(|error| {
+                let left = memory.list(Path::new("/n/.plfs/spread")).unwrap();
+                panic!("{story}: {error}: {left:?}")
+            });
+            let copies = |root: &&str| {
+                let entries = memory.list(&Path::new(root).join(".plfs")).unwrap();
+                entries.iter().any(|entry| entry.name.to_string_lossy().contains("copy"))
+            };
+            assert!(!BACKENDS.iter().any(copies), "{story}");
+        };
+        must_be(&memory, &story);
+        for seed in 0..3 {
+            let left = match seed {
+                0 => memory.crash(),
+                seed => memory.crash_with(first + cut * 100 + seed),
+            };
+            let story = format!("{story}, power lost by seed {seed}");
+            must_be(&left, &story);
+            go_on(&left, &story);
+        }
+        // Somebody changes all names before the drain goes on. Those that are closed he has to wait
+        // for: once is enough.
+        if cut % 3 == 0 && !is_closed(&memory) {
+            let plfs = node(memory.clone());
+            for (i, path) in before.keys().enumerate() {
+                let to = at(format!("changed{i}"));
+                match (cut / 3 + i as u64) % 4 {
+                    0 => plfs.unlink(path).and_then(|()| put_new(&plfs, &to, b"new")),
+                    1 => plfs.rename(path, &to),
+                    2 => put_new(&plfs, &to, b"other").and_then(|()| plfs.rename(&to, path)),
+                    _ => put(&plfs, path, b"written"),
+                }
+                .unwrap_or_else(|error| panic!("{story}: {}: {error}", path.display()));
+            }
+            let changed = tree_of_links(&plfs);
+            thread::sleep(Duration::from_millis(25));
+            let done = drain(memory.clone()).unwrap_or_else(|error| panic!("{story}: {error}"));
+            assert!(done.left.is_empty(), "{story}: {done:?}");
+            assert_eq!(tree_of_links(&node(memory.clone())), changed, "{story}");
+            remove(&memory).unwrap();
+        } else {
+            go_on(&memory, &story);
+        }
+        if is_done {
+            assert!(cut > 100, "{cut}");
+            explored(cut, "crash points");
+            return;
+        }
+    }
+}
+
+/// [`tree`] of names of which some are links that lead nowhere.
+fn tree_of_links(plfs: &Plfs) -> BTreeMap<PathBuf, Vec<u8>> {
+    let text = |path: &Path| match plfs.readlink(path) {
+        Ok(text) => text.into_os_string().into_encoded_bytes(),
+        Err(_) => get(plfs, path).unwrap(),
     };
-    assert_eq!(errno(remove()), Some(Errno::BUSY));
-    plfs.rmdir(&at("sub")).unwrap();
-    plfs.rmdir(Path::new(DIR)).unwrap();
-    remove().unwrap();
+    names(plfs, Path::new(DIR)).into_iter().map(|name| (at(&name), text(&at(&name)))).collect()
+}
+
+/// Whether names wait for the next map.
+fn is_closed(memory: &MemStore) -> bool {
+    memory.list(Path::new(DIR)).unwrap().iter().any(|entry| {
+        let path = at(&entry.name);
+        let mut text = [0; 4096];
+        let n = memory.open(&path, plfs::store::Open::READ).unwrap().read_at(&mut text, 0).unwrap();
+        String::from_utf8_lossy(&text[..n]).contains("\nto ")
+    })
+}
+
+/// Names are made, replaced, renamed and removed by three nodes while a drain goes on, and the next
+/// one, until all is moved: each name has one winner, each file the bytes that were written last,
+/// and none is missing for a moment.
+#[test]
+fn names_are_used_while_they_are_drained() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    for i in 0..200 {
+        put(&plfs, &at(format!("stays{i}")), format!("{i}").as_bytes()).unwrap();
+    }
+    thread::sleep(Duration::from_millis(25));
+    let (made, told) = (AtomicU64::new(0), AtomicU64::new(0));
+    let turn = AtomicU64::new(0);
+    let own = |plfs: &Plfs| {
+        let me = turn.fetch_add(1, Ordering::Relaxed);
+        let (one, two) = (at(format!("own{me}")), at(format!("renamed{me}")));
+        put_new(plfs, &one, b"one").unwrap();
+        assert_eq!(errno(put_new(plfs, &one, b"")), Some(Errno::EXIST));
+        assert_eq!(get(plfs, &one).unwrap(), b"one");
+        plfs.rename(&one, &two).unwrap();
+        assert_eq!(errno(get(plfs, &one)), Some(Errno::NOENT));
+        put(plfs, &one, b"again").unwrap();
+        plfs.rename(&one, &two).unwrap();
+        assert_eq!(get(plfs, &two).unwrap(), b"again");
+        if me.is_multiple_of(2) {
+            plfs.unlink(&two).unwrap();
+            assert_eq!(errno(get(plfs, &two)), Some(Errno::NOENT));
+        }
+        made.fetch_add(1, Ordering::Relaxed);
+    };
+    let reads = |plfs: &Plfs| {
+        let i = told.fetch_add(1, Ordering::Relaxed) % 200;
+        let name = at(format!("stays{i}"));
+        assert_eq!(get(plfs, &name).unwrap(), format!("{i}").as_bytes());
+        plfs.stat(&name, Links::Stay).unwrap();
+        if i == 0 {
+            let all = names(plfs, Path::new(DIR));
+            let missing = (0..200).find(|i| !all.contains(Path::new(&format!("stays{i}"))));
+            assert_eq!(missing, None);
+        }
+    };
+    let winners = AtomicU64::new(0);
+    let races = |plfs: &Plfs| {
+        // All make the same names; who has made one removes it.
+        for i in 0..20 {
+            let name = at(format!("race{i}"));
+            match put_new(plfs, &name, b"") {
+                Ok(()) => {
+                    winners.fetch_add(1, Ordering::Relaxed);
+                    plfs.unlink(&name).unwrap();
+                }
+                Err(error) => assert_eq!(error.errno(), Errno::EXIST, "{error}"),
+            }
+        }
+    };
+    race(
+        &memory,
+        |_| {
+            for _ in 0..100 {
+                let node = node(memory.clone());
+                let settles = plfs::SETTLES;
+                let done = drain_as(&node, Arc::new(memory.clone()), settles).unwrap();
+                let open = |left: &plfs::Left| left.why.to_string().contains("it is open");
+                assert!(done.left.iter().all(open), "{done:?}");
+                if done.left.is_empty() && remove(&memory).is_ok() {
+                    break;
+                }
+            }
+        },
+        &[&own, &own, &reads, &races, &races],
+    );
+    assert!(made.load(Ordering::Relaxed) > 0 && winners.load(Ordering::Relaxed) > 0);
+    drain(memory.clone()).map(drop).or_else(|_| remove(&memory)).unwrap();
+    let plfs = node(memory.clone());
+    assert!(memory.list(Path::new("/n/.plfs/spread")).unwrap().is_empty());
+    let all = names(&plfs, Path::new(DIR));
+    for i in 0..turn.load(Ordering::Relaxed) {
+        let name = format!("renamed{i}");
+        assert_eq!(all.contains(Path::new(&name)), i % 2 == 1, "{name}");
+        if i % 2 == 1 {
+            assert_eq!(get(&plfs, &at(&name)).unwrap(), b"again");
+        }
+    }
+    for i in 0..200 {
+        assert_eq!(get(&plfs, &at(format!("stays{i}"))).unwrap(), format!("{i}").as_bytes());
+    }
+    assert_eq!(all.len() as u64, 200 + turn.load(Ordering::Relaxed) / 2);
+}
+
+/// A backend goes away while names are drained from it, or to it.
+#[test]
+fn a_backend_that_is_lost_in_a_drain_of_names_is_named() {
+    for (lost, id) in [("/n", "0001"), ("/o", "0002"), ("/p", "0003")] {
+        for (when, op) in
+            [("spread.copy.", Op::Open), ("spread/", Op::Link), ("spread/", Op::Rmdir)]
+        {
+            let memory = memory();
+            let before = of_each_kind(&memory);
+            let faults = FaultStore::new(Arc::new(memory.clone()));
+            let away = memory.clone();
+            faults.before(when, op, move || {
+                let _ = away.rename(Path::new(lost), Path::new("/away"));
+            });
+            let done = drain(faults.clone());
+            let story = format!("{lost} lost before {op:?} of {when}: {done:?}");
+            let is_lost = memory.stat(Path::new("/away"), Links::Stay).is_ok();
+            let is_named = |error: &Error| error.to_string().contains(id);
+            match &done {
+                Ok(done) => assert!(done.left.is_empty() || is_lost, "{story}"),
+                Err(error) => assert!(is_lost && is_named(error), "{story}"),
+            }
+            if is_lost {
+                let plfs = node(memory.clone());
+                for (path, bytes) in &before {
+                    match get(&plfs, path) {
+                        Ok(found) => assert_eq!(found, *bytes, "{story}"),
+                        Err(error) => assert_eq!(error.errno(), Errno::IO, "{story}: {error}"),
+                    }
+                }
+                memory.rename(Path::new("/away"), Path::new(lost)).unwrap();
+            }
+            assert_eq!(tree(&node(memory.clone()), Path::new(DIR)), before, "{story}");
+            let done = drain(memory.clone()).unwrap();
+            assert!(done.left.is_empty(), "{story}, then {done:?}");
+            assert_eq!(tree(&node(memory.clone()), Path::new(DIR)), before, "{story}");
+            remove(&memory).unwrap();
+        }
+    }
 }
 
 #[test]

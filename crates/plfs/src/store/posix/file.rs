@@ -365,3 +365,27 @@ impl Drop for Map {
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
+
+/// [`copy_attributes`](crate::store::copy_attributes) between descriptors.
+pub(crate) fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<()> {
+    let mut names = vec![0; ATTRIBUTES_BYTES];
+    let length = match rustix::fs::flistxattr(from, names.as_mut_slice()) {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        other => other?,
+    };
+    let mut value = vec![0; ATTRIBUTES_BYTES];
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        if name == attribute::NAME.as_bytes() || name.starts_with(b"security.selinux") {
+            continue;
+        }
+        match rustix::fs::fgetxattr(from, name, value.as_mut_slice()) {
+            // Removed meanwhile, or not for this user to see.
+            Err(Errno::NODATA | Errno::PERM | Errno::ACCESS) => {}
+            other => rustix::fs::fsetxattr(to, name, &value[..other?], XattrFlags::empty())?,
+        }
+    }
+    Ok(())
+}
+
+/// What all names of attributes of a file take at most, and one value.
+const ATTRIBUTES_BYTES: usize = 64 << 10;
