@@ -190,6 +190,7 @@ struct description *description_new(int flags, int64_t position, const plfs_pack
 	else
 		d->packed.length = 0;
 	atomic_store(&d->flags, flags);
+	atomic_store(&d->is_replaced, false);
 	atomic_store(&d->position, position);
 	return d;
 }

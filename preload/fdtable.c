@@ -321,7 +321,7 @@ static void share_position(struct description *d, int fd, bool is_plain)
 	if (at == POSITION_IN_KERNEL)
 		return;
 	if ((is_plain || !description_tag(d, fd)) &&
-		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) == at)
+		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) == at && !atomic_load(&d->is_replaced))
 		atomic_store(&d->position, POSITION_IN_KERNEL);
 }
 

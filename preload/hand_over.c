@@ -47,8 +47,10 @@ void hand_over(int fd, struct ofd *o, const char *why)
 	int64_t at = atomic_load(&o->shared->position);
 	if (at == POSITION_IN_KERNEL)
 		at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
-	if (fd_is_at(fd, o) && make_placeholder(fd) == 0 && at >= 0)
+	if (fd_is_at(fd, o) && make_placeholder(fd) == 0 && at >= 0) {
+		atomic_store(&o->shared->is_replaced, true);
 		atomic_store(&o->shared->position, at);
+	}
 	fd_release_numbers();
 	description_unlock(o->shared);
 }

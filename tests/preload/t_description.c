@@ -168,6 +168,42 @@ static void dup2_is_one_step(void)
 	close(null);
 }
 
+/* A child has a plain file open. Its parent goes on in a container, as another program writes the
+ * file, and has a placeholder in place of the descriptor, as it starts one. The child knows nothing
+ * of that, and its close put the position into the kernel's description, which the parent has no
+ * more: the parent went on at 0. */
+static void a_child_closes_what_became_a_container(void)
+{
+	fd = open("became", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	write(fd, "0123456789", 10);
+	int wait[2];
+	pipe(wait);
+	pid_t pid = fork();
+	if (pid == 0) {
+		char byte;
+		close(wait[1]);
+		read(wait[0], &byte, 1);
+		close(fd);
+		_exit(0);
+	}
+	close(wait[0]);
+	pid_t other = fork();
+	if (other == 0) {
+		execlp("sh", "sh", "-c", "printf x 1<>became", NULL);
+		_exit(1);
+	}
+	waitpid(other, NULL, 0);
+	write(fd, "abcd", 4);
+	system("true");
+	close(wait[1]);
+	waitpid(pid, NULL, 0);
+	printf("became a container: %ld", (long)lseek(fd, 0, SEEK_CUR));
+	write(fd, "efgh", 4);
+	char all[40] = "";
+	printf(" %zd %s\n", pread(fd, all, sizeof all - 1, 0), all);
+	close(fd);
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -176,5 +212,6 @@ int main(void)
 	flags_are_shared();
 	far_away();
 	dup2_is_one_step();
+	a_child_closes_what_became_a_container();
 	return 0;
 }
