@@ -83,13 +83,14 @@ static void in_abort(int sig)
 	abort();
 }
 
-/* What the program does meanwhile. Not malloc if the handler forks: fork waits for malloc's lock in
- * every program that has threads, of which libplfs is one. */
-static void busy(int i, bool forks)
+/* What the program does meanwhile. Not malloc if the handler forks, or jumps away: fork waits for
+ * malloc's lock in every program that has threads, of which libplfs is one, and who jumps out of
+ * malloc leaves it locked. */
+static void busy(int i, bool leaves_malloc)
 {
 	static char block[4096];
 	bad += pwrite(data, block, sizeof block, i % 64 * 4096) != sizeof block;
-	if (i % 16 == 0 && !forks)
+	if (i % 16 == 0 && !leaves_malloc)
 		free(malloc(100000));
 	if (i % 64 == 0) {
 		int fd = open("data", O_RDONLY);
@@ -114,7 +115,7 @@ static void during(const char *what, void (*handler)(int))
 			continue;
 		setitimer(ITIMER_REAL, &once, NULL);
 		for (int k = 0; jumps || calls == before; k++)
-			busy(k, handler == in_fork);
+			busy(k, handler == in_fork || handler == in_jump);
 	}
 	printf("%s: %d calls, %d bad\n", what, calls, bad);
 }
