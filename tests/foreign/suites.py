@@ -391,6 +391,11 @@ POSIX = (
 ).split()
 
 
+# They say that they wait for the thread after it may have said that it is done, and then wait for
+# ever: one run in ten, in a plain directory as well.
+RACY = {"sigpause/2-1", "sigpause/3-1"}
+
+
 @suite
 def posix(made, cache, full):
     if not full:
@@ -406,7 +411,7 @@ def posix(made, cache, full):
             if not numbers or int(numbers[2]) > (2 if "/sigaction" in str(c) else 99):
                 continue
             text = c.read_text(errors="replace")
-            if UNSAFE.search(text):
+            if UNSAFE.search(text) or f"{c.parent.name}/{c.stem}" in RACY:
                 continue
             # They ask for the options of the POSIX of their day.
             if "!= 200112L" in text:
