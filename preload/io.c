@@ -277,9 +277,11 @@ static ssize_t no_entry(void)
 
 /* The slow part of each call: fd was a container a moment ago. `plain` is what libc does if it no
  * longer is; it may wait, so handlers of signals do not. A position that is the kernel's cannot be
- * had any more when another thread has put another file at fd: then the call is that one's. */
+ * had any more when another thread has put another file at fd: then the call is that one's. What
+ * succeeds leaves errno as it was, as the kernel does: fscanf at the end of a file shows it. */
 #define ON_CONTAINER_BETWEEN(defer, resume, fd, plain, call) \
 	do { \
+		int saved_ = errno; \
 		for (;;) { \
 			struct ofd *o = NULL; \
 			defer(); \
@@ -291,6 +293,8 @@ static ssize_t no_entry(void)
 			__auto_type rc_ = (call); \
 			ofd_put(o); \
 			resume(); \
+			if (rc_ >= 0) \
+				errno = saved_; \
 			if (rc_ != OFD_IS_GONE) \
 				return (__typeof__(plain))to_errno(rc_); \
 		} \
