@@ -153,8 +153,7 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
         must_be_no_dir(path)?;
         may_change_names(at, Some(stat.uid))?;
         let is_in_dir = dirfd >= 0 && !path.as_os_str().as_bytes().contains(&b'/');
-        let open = if is_in_dir { OpenDir::of(dir) } else { None };
-        return Ok(plfs.unlink_at(open, at).map(|()| 0)?);
+        return Ok(plfs.unlink_at(is_in_dir.then(|| OpenDir::of(dir)), at).map(|()| 0)?);
     }
     if plfs.is_changing(at)? {
         must_be_no_dir(path)?;

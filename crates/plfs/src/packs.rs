@@ -59,8 +59,8 @@ struct Found {
     at: u64,
     /// [`Pack::rings`] before.
     rings: Option<u64>,
-    /// In this directory, whatever its name is.
-    open: Option<OpenDir>,
+    /// [`OpenDir::identity`] of the directory, if it was found through a descriptor of it.
+    dir: Option<(u64, u64)>,
 }
 
 impl Found {
@@ -71,7 +71,7 @@ impl Found {
         let is_there = match wanted {
             Wanted::Change(None) => false,
             Wanted::Change(Some(dir)) => {
-                open.is_writer() && self.open.is_some_and(|known| known.is_same(dir))
+                open.is_writer() && self.dir.is_some() && self.dir == dir.identity()
             }
             Wanted::Make => open.is_writer(),
             Wanted::Know => open.is_writer() || is_silent(),
@@ -81,7 +81,7 @@ impl Found {
 }
 
 /// What somebody wants of a pack that he looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted {
     /// To change or remove what it has, or it: it must be the pack of this directory now. Who has
     /// the directory open means that one, whatever has its name.
@@ -183,10 +183,10 @@ impl Packs {
             known.moved(dir);
             known.set_changing(is_changing);
             if !known.container().local && !is_changing {
-                let open = open_dir_of(store, wanted, key);
+                let open_dir = open_dir_of(store, wanted, key);
                 let mut table = lock(&self.table);
                 if table.forgotten == forgotten {
-                    table.remember(dir, Found { key, at: now, rings, open });
+                    table.remember(dir, Found { key, at: now, rings, dir: open_dir });
                 }
             }
             return Ok(Some(known));
@@ -297,11 +297,11 @@ impl Packs {
     }
 }
 
-/// The open directory of who wants to change a pack, if the pack with the name `key` is in that.
-fn open_dir_of(store: &Arc<dyn Store>, wanted: Wanted, key: (u64, u64)) -> Option<OpenDir> {
+/// Which directory is open to who wants to change a pack, if the pack with the name `key` is in it.
+fn open_dir_of(store: &Arc<dyn Store>, wanted: Wanted, key: (u64, u64)) -> Option<(u64, u64)> {
     let Wanted::Change(Some(dir)) = wanted else { return None };
     let stat = store.stat(&dir.path().join(NAME), Links::Stay).ok()?;
-    ((stat.dev, stat.ino) == key).then_some(dir)
+    ((stat.dev, stat.ino) == key).then(|| dir.identity()).flatten()
 }
 
 impl Table {

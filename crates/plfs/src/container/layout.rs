@@ -528,10 +528,8 @@ impl Container {
     /// table of backends and a stat; two more by another mount of its file system.
     pub fn original(&self) -> Option<&Path> {
         let recorded = Path::new(OsStr::from_bytes(&self.superblock.root));
-        if recorded == self.root() || !recorded.is_absolute() {
-            return None;
-        }
-        if self.backends().is_ok_and(|ids| ids.len() < 2) {
+        let is_alone = || self.backends().is_ok_and(|ids| ids.len() < 2);
+        if recorded == self.root() || !recorded.is_absolute() || is_alone() {
             return None;
         }
         let (dev, ino) = self.identity;

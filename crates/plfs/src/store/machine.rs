@@ -203,33 +203,27 @@ fn start_of(stat: &str) -> u32 {
 }
 
 /// A directory that is open: it is the same one whatever its name is by now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OpenDir {
-    /// Its descriptor, which stays open meanwhile.
-    fd: RawFd,
-    mount: u64,
-    ino: u64,
-}
+#[derive(Debug, Clone, Copy)]
+pub struct OpenDir(RawFd);
 
 impl OpenDir {
-    /// Three calls in /proc and none on the storage. `None`: an older kernel than Linux 5.14 does
-    /// not say it, or there is no /proc.
-    pub fn of(fd: BorrowedFd<'_>) -> Option<OpenDir> {
-        let fd = fd.as_raw_fd();
-        let text = read_small(&format!("/proc/self/fdinfo/{fd}"));
+    /// The descriptor stays open as long as this is used.
+    pub fn of(fd: BorrowedFd<'_>) -> OpenDir {
+        OpenDir(fd.as_raw_fd())
+    }
+
+    /// Mount and inode, by three calls in /proc and none on the storage. `None`: an older kernel
+    /// than Linux 5.14 does not say it, or there is no /proc.
+    pub(crate) fn identity(self) -> Option<(u64, u64)> {
+        let text = read_small(&format!("/proc/self/fdinfo/{}", self.0));
         let field =
             |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        Some(OpenDir { fd, mount: field("mnt_id:")?, ino: field("ino:")? })
+        Some((field("mnt_id:")?, field("ino:")?))
     }
 
     /// A path that leads to it as long as it is open.
-    pub fn path(self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.fd))
-    }
-
-    /// Whether a descriptor of `other` is one of this directory.
-    pub fn is_same(self, other: OpenDir) -> bool {
-        (self.mount, self.ino) == (other.mount, other.ino)
+    pub(crate) fn path(self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0))
     }
 }
 
