@@ -581,7 +581,8 @@ t_repacked() {
     cat > writer.py <<'END'
 import errno, os, random, sys, time
 who, until = sys.argv[1], time.monotonic() + float(sys.argv[2])
-rng, known, told, acts = random.Random(who), {}, 0, 0
+rng = random.Random(os.environ["PLFS_SEED"] + who)
+known, told, acts = {}, 0, 0
 def read(path):
     try:
         with open(path) as file:

@@ -239,6 +239,16 @@ impl<'a> Root<'a> {
             .and_then(|file| file.stat().map(|stat| (file, stat)))
         {
             Err(Errno::NOENT) if !self.has(uuid)? => return Ok(None),
+            Err(Errno::NOENT) => {
+                return Err(Error::refused(
+                    Errno::IO,
+                    "read",
+                    &path,
+                    "it is not there: the power went while the file was being removed, or the \
+                     container is damaged (`plfs check`): put it back, or remove the directory \
+                     that it was in",
+                ));
+            }
             other => other.at("open", &path)?,
         };
         let found = match read_name(file.as_ref(), &stat, &path) {
