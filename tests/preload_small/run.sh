@@ -580,7 +580,7 @@ t_attributes() {
 t_repacked() {
     cat > writer.py <<'END'
 import errno, os, random, sys, time
-who, until = sys.argv[1], time.monotonic() + float(sys.argv[2])
+who = sys.argv[1]
 rng = random.Random(os.environ["PLFS_SEED"] + who)
 known, told, acts = {}, 0, 0
 def read(path):
@@ -595,7 +595,7 @@ def write(path, flags, text):
         assert os.write(fd, text.encode()) == len(text)
     finally:
         os.close(fd)
-while time.monotonic() < until:
+while not os.path.exists("stop"):
     acts += 1
     path = f"m/s/{who}.{rng.randrange(12)}"
     was, text, act = known.get(path), f"{acts} " * rng.randrange(1, 60), rng.randrange(8)
@@ -641,15 +641,18 @@ with open(f"{who}.known", "w") as file:
     file.write(repr(known))
 print(who, acts, "acts", told, "told")
 END
-    local pids=() what=pack turn node time=${T_SECONDS:-40}
-    on() { PLFS_SHARED_MEMORY=$PWD/$1 timeout $((time + 60)) plfs run --mount m -- "${@:2}"; }
+    # They act until the directory has been packed and unpacked with files in it.
+    local pids=() what=pack turn node least=${T_SECONDS:-40} most=$((${T_SECONDS:-40} + 120))
+    on() { PLFS_SHARED_MEMORY=$PWD/$1 timeout $((most + 60)) plfs run --mount m -- "${@:2}"; }
     mkdir one two
     plfs layout --workload auto m/s > /dev/null
     for node in one two; do
-        for turn in a b; do on $node python3 writer.py $node.$turn "$time" > $node.$turn.out 2>&1 & pids+=($!); done
+        for turn in a b; do on $node python3 writer.py $node.$turn > $node.$turn.out 2>&1 & pids+=($!); done
     done
-    turn=0
-    while kill -0 "${pids[@]}" 2> /dev/null; do
+    turn=0 SECONDS=0
+    touch said
+    is_seen() { grep -q ' packed [1-9]' said && grep -q ' unpacked [1-9]' said; }
+    while [ $SECONDS -lt "$least" ] || { ! is_seen && [ $SECONDS -lt "$most" ]; }; do
         # One kill in three.
         if [ $((turn++ % 3)) = 2 ]; then
             PLFS_SHARED_MEMORY=$PWD/one timeout --foreground -s KILL "$((RANDOM % 5)).$((RANDOM % 9))" plfs $what m/s > out 2>&1 || true
@@ -658,12 +661,14 @@ END
         fi
         case $what in pack) what=unpack ;; *) what=pack ;; esac
     done
+    touch stop
     for node in "${pids[@]}"; do wait $node || { cat ./*.out said; exit 1; }; done
+    is_seen || fail "$(cat said)"
     explored "$(awk '{ n += $2 } END { print n }' ./*.out)" "acts in a directory that is packed and unpacked"
     explored "$(grep -c ' unpacked [1-9]' said)" "times it was unpacked"
-    grep -q ' packed [1-9]' said || { cat said; exit 1; }
     for what in pack unpack; do
-        plfs $what m/s > out || fail "$what: $(cat out)"
+        # Of who was killed only his own node knows that he is dead.
+        PLFS_SHARED_MEMORY=$PWD/one plfs $what m/s > out || fail "$what: $(cat out)"
         in_m python3 -c '
 import ast, glob
 for name in glob.glob("*.known"):
