@@ -319,6 +319,11 @@ impl DataLog {
             let full = self.travel.buffer_bytes
                 - (self.buffer_at as usize & (self.travel.buffer_bytes - 1));
             let n = (bytes.len() - taken).min(full - self.buffer.len());
+            let needed = self.buffer.len() + n;
+            if needed > self.buffer.capacity() && needed > flusher::SPARE_BYTES {
+                // At once: to grow by and by would copy all to fresh pages each time.
+                self.buffer.reserve_exact(self.travel.buffer_bytes - self.buffer.len());
+            }
             self.buffer.extend_from_slice(&bytes[taken..taken + n]);
             self.count();
             taken += n;

@@ -72,7 +72,7 @@ static SPARE: OfProcess<plain::Mutex<Vec<Vec<u8>>>> = OfProcess::new();
 const SPARE_BUFFERS: usize = 4;
 
 /// Shorter ones cost little to make.
-const SPARE_BYTES: usize = 64 << 10;
+pub(super) const SPARE_BYTES: usize = 64 << 10;
 
 fn spare_buffers() -> &'static plain::Mutex<Vec<Vec<u8>>> {
     SPARE.get(Default::default)
@@ -202,8 +202,9 @@ fn finish(mut job: Job) {
         (Err(error), _) => drop(state.failed.get_or_insert(error)),
     }
     job.bytes.clear();
-    if state.spare.is_empty() && job.bytes.capacity() > 0 {
-        state.spare.push(job.bytes);
+    match state.spare.is_empty() && job.bytes.capacity() > 0 {
+        true => state.spare.push(job.bytes),
+        false => keep_buffer(job.bytes),
     }
     state.jobs -= 1;
     if state.jobs == 0 {
