@@ -145,6 +145,15 @@ static inline int64_t to_errno(int64_t rc)
 	return -1;
 }
 
+/* The result of a call that another one, in vain, came before: what succeeds leaves errno as it
+ * was. */
+static inline int leaving_errno(int was, int rc)
+{
+	if (rc >= 0)
+		errno = was;
+	return rc;
+}
+
 /* path.c */
 /* Is `path`, by its text, a managed directory or below one? Relative paths are taken from dirfd. */
 bool path_is_managed(int dirfd, const char *path);

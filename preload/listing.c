@@ -285,7 +285,7 @@ EXPORT int scandirat(int at, const char *path, struct dirent ***list,
 	int (*wanted)(const struct dirent *),
 	int (*compare)(const struct dirent **, const struct dirent **))
 {
-	int fd = door_openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+	int was = errno, fd = door_openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	if (!dir)
 		return -1;
@@ -321,7 +321,7 @@ EXPORT int scandirat(int at, const char *path, struct dirent ***list,
 	if (n > 0 && compare)
 		qsort(v, (size_t)n, sizeof *v, (int (*)(const void *, const void *))compare);
 	*list = v;
-	return n;
+	return leaving_errno(was, n);
 }
 ALIAS(scandirat, scandirat64);
 

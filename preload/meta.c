@@ -49,7 +49,7 @@ ALIAS(fstat, fstat64);
  * where the kernel has nothing, as behind a link that leads to one. */
 static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 {
-	int rc, of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_of_packed(path);
+	int rc, was = errno, of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_of_packed(path);
 	if (of >= 0)
 		return fstat(of, st);
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), stat_at(AT_FDCWD, at, st, at_flags));
@@ -59,7 +59,7 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 	rc = REAL(fstatat)(dirfd, path, st, at_flags);
 	/* It may have moved into its pack meanwhile. */
 	if (rc < 0 && errno == ENOENT && packed_stat(dirfd, path, st, at_flags, &rc))
-		return rc;
+		return leaving_errno(was, rc);
 	/* Packs were asked, and have found a flat directory. */
 	if (flat_is_known())
 		FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
@@ -171,7 +171,7 @@ static bool packed_statx(int dirfd, const char *path, int at_flags, struct statx
 EXPORT int statx(
 	int dirfd, const char *restrict path, int at_flags, unsigned mask, struct statx *restrict x)
 {
-	int rc, of = -1;
+	int rc, was = errno, of = -1;
 	if ((at_flags & AT_EMPTY_PATH) && path_is_there(path) && !(path && *path))
 		of = fd_is_packed(dirfd) ? dirfd : -1;
 	else if (!(at_flags & AT_SYMLINK_NOFOLLOW))
@@ -187,7 +187,7 @@ EXPORT int statx(
 			STATX_CTIME,
 		x);
 	if (rc < 0 && errno == ENOENT && packed_statx(dirfd, path, at_flags, x, &rc))
-		return rc;
+		return leaving_errno(was, rc);
 	if (flat_is_known())
 		FLAT_AFTER(-1, rc, dirfd, path, PLACE_OF(at_flags),
 			statx(AT_FDCWD, at, at_flags, mask, x));
@@ -337,7 +337,7 @@ EXPORT int futimens(int fd, const struct timespec times[2])
  * again; that of a pack would not. */
 static int set_times(int dirfd, const char *path, const struct timespec times[2], int at_flags)
 {
-	int rc;
+	int rc, was = errno;
 	if (path_is_hidden(dirfd, path))
 		return not_there();
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), set_times(AT_FDCWD, at, times, at_flags));
@@ -350,7 +350,7 @@ static int set_times(int dirfd, const char *path, const struct timespec times[2]
 		-1, rc, dirfd, path, PLACE_OF(at_flags), set_times(AT_FDCWD, at, times, at_flags));
 	if (rc < 0 && errno == ENOENT && !(first && (at_flags & AT_SYMLINK_NOFOLLOW)))
 		packed_utimens(dirfd, path, times, at_flags, &rc);
-	return rc;
+	return leaving_errno(was, rc);
 }
 
 EXPORT int utimensat(int dirfd, const char *path, const struct timespec times[2], int at_flags)

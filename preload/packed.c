@@ -141,7 +141,7 @@ static int fail(int error)
 EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 {
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
-	int rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno, of = -1;
+	int was = errno, rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno, of = -1;
 	FLAT_AFTER(
 		-1, rc, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
@@ -154,7 +154,7 @@ EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 		rc = (mode & X_OK) || ((mode & W_OK) && !(fcntl(of, F_GETFL) & O_ACCMODE))
 			     ? fail(EACCES)
 			     : 0;
-	return rc;
+	return leaving_errno(was, rc);
 }
 
 EXPORT int access(const char *path, int mode)

@@ -19,7 +19,7 @@ wanted=" $* "
 # Not s_archive, s_python, t_names: hard links. Not s_shell2, t_lock: locks. Not t_open:
 # O_PATH. Not t_rw: where holes are. Not t_syscall: openat2 with limits. Not s_java, s_mpi: nothing
 # of files.
-same="s_coreutils s_cxx s_fio s_fortran s_git s_perl s_shell t_aio t_description t_found t_limits t_mmap
+same="s_coreutils s_cxx s_fio s_fortran s_git s_perl s_shell t_aio t_description t_errno t_found t_limits t_mmap
     t_process t_signal t_stack t_stdio t_stream t_threads t_wide"
 asked=
 for name in $same; do
