@@ -18,6 +18,10 @@ static pthread_mutex_t number_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static _Atomic unsigned forks, descriptors;
 
+/* The number of the next reader, and what that was before the last fork. */
+static _Atomic uintptr_t next_reader = 1;
+static uintptr_t reader_at_fork;
+
 void fd_hold_numbers(void)
 {
 	signals_defer();
@@ -164,11 +168,11 @@ int ofd_close(struct ofd *o)
 	return rc;
 }
 
+/* The numbers are held: a child of a fork looks at all entries below it. */
 static void raise_limit(int fd)
 {
-	int limit = atomic_load(&fd_limit);
-	while (limit <= fd && !atomic_compare_exchange_weak(&fd_limit, &limit, fd + 1))
-		;
+	if (atomic_load(&fd_limit) <= fd)
+		atomic_store(&fd_limit, fd + 1);
 }
 
 /* What was in the table, if there is a reference to be given back. */
@@ -181,7 +185,11 @@ static struct ofd *with_reference(struct ofd *was)
 
 void fd_install_marked(int fd, struct ofd *entry)
 {
-	raise_limit(fd);
+	if (atomic_load(&fd_limit) <= fd) {
+		fd_hold_numbers();
+		raise_limit(fd);
+		fd_release_numbers();
+	}
 	struct ofd *stale = with_reference(atomic_exchange(&fd_table[fd], entry));
 	if (stale)
 		ofd_put(stale);
@@ -189,8 +197,7 @@ void fd_install_marked(int fd, struct ofd *entry)
 
 void fd_install_reader(int fd)
 {
-	static _Atomic uintptr_t number = 1;
-	uintptr_t reader = atomic_fetch_add_explicit(&number, 2, memory_order_relaxed);
+	uintptr_t reader = atomic_fetch_add_explicit(&next_reader, 2, memory_order_relaxed);
 	fd_install_marked(fd, (struct ofd *)reader);
 }
 
@@ -308,6 +315,27 @@ void ofd_learn_flags(struct ofd *o, int fd)
 void fd_count_fork(void)
 {
 	atomic_fetch_add(&forks, 1);
+}
+
+void fd_before_fork(void)
+{
+	fd_hold_numbers();
+	reader_at_fork = atomic_load(&next_reader);
+}
+
+/* Marks are put into the table without a lock, and the kernel copies descriptors before memory. So
+ * what another thread has opened meanwhile the child may have in its table and not open, or with
+ * what was at the number before. None of it is the child's. */
+void fd_after_fork_in_child(void)
+{
+	int limit = atomic_load(&fd_limit);
+	for (int fd = 0; fd < limit; fd++) {
+		struct ofd *entry = atomic_load(&fd_table[fd]);
+		if (entry_is_reader(entry) && (uintptr_t)entry >= reader_at_fork)
+			atomic_store(&fd_table[fd], NULL);
+		else if (entry_is_writer(entry) && !writer_after_fork_in_child(fd, entry))
+			atomic_store(&fd_table[fd], NULL);
+	}
 }
 
 /* Another program gets fd: by its tag it finds the description, and with that the position. What is

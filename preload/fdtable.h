@@ -180,8 +180,11 @@ int64_t fd_pass_packed(int fd, struct ofd *o);
 void fd_share_descriptions(void);
 /* That is over, in this process: descriptors of ours are closed by exec again. */
 void fd_shared_descriptions(void);
-/* Before a fork: what is open now, others know. */
+/* A fork, or what is like it: what is open now, others know. */
 void fd_count_fork(void);
+/* Before a fork: the numbers are held. */
+void fd_before_fork(void);
+void fd_after_fork_in_child(void);
 
 /* Around fork: no other thread may hold the list of free descriptions, or the numbers. */
 void fd_lock(void);

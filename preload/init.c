@@ -97,7 +97,7 @@ static void before_fork(void)
 	fd_count_fork();
 	spawn_lock();
 	listing_lock();
-	fd_hold_numbers();
+	fd_before_fork();
 	fd_lock();
 }
 
@@ -107,6 +107,7 @@ static void after_fork_in_child(void)
 {
 	description_after_fork_in_child();
 	writers_after_fork_in_child();
+	fd_after_fork_in_child();
 	after_fork();
 }
 

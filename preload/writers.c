@@ -296,22 +296,23 @@ void writers_end(void)
 	writers_describe();
 }
 
-/* Threads that the child does not have may have locked any of them. The lists are whole: fd_lock is
- * held over a fork. */
+/* Threads that the child does not have may have locked any of them. The list is whole: fd_lock is
+ * held over a fork. The spare one another thread may have taken, or given back, meanwhile. */
 void writers_after_fork_in_child(void)
 {
-	struct writer *first = atomic_load(&spare);
-	if (first)
-		atomic_store(&first->lock, 0);
+	atomic_store(&spare, NULL);
 	for (struct writer *w = free_list; w; w = w->next_free)
 		atomic_store(&w->lock, 0);
-	int limit = atomic_load(&count) > 0 ? atomic_load(&fd_limit) : 0;
-	for (int fd = 0; fd < limit; fd++) {
-		struct ofd *entry = atomic_load(&fd_table[fd]);
-		if (!entry_is_writer(entry))
-			continue;
-		struct writer *w = writer_of(entry);
-		atomic_store(&w->lock, 0);
-		w->at = (plfs_in_place){.dev = w->at.dev, .ino = w->at.ino};
-	}
+}
+
+bool writer_after_fork_in_child(int fd, struct ofd *entry)
+{
+	struct writer *w = writer_of(entry);
+	struct stat st;
+	bool has = RAW(SYS_fstat, (long)fd, &st) == 0 && st.st_dev == w->at.dev &&
+		   st.st_ino == w->at.ino;
+	atomic_store(&w->lock, 0);
+	w->at = (plfs_in_place){.dev = w->at.dev, .ino = w->at.ino};
+	/* Not given back: another thread may have been in the middle of that. */
+	return has;
 }
