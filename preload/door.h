@@ -209,11 +209,8 @@ void writers_describe(void);
 void writers_end(void);
 /* Its number is another file's. */
 void writer_forget(struct ofd *entry);
-/* In the child of a fork no writer is locked. */
+/* In the child of a fork. */
 void writers_after_fork_in_child(void);
-/* What was written, and the entry of the node's table, are the parent's. False: the child has not
- * got the descriptor. */
-bool writer_after_fork_in_child(int fd, struct ofd *entry);
 
 /* io.c: on a description; >= 0 or a negative errno. Handlers of signals wait. */
 ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n);

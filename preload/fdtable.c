@@ -325,15 +325,14 @@ void fd_before_fork(void)
 
 /* Marks are put into the table without a lock, and the kernel copies descriptors before memory. So
  * what another thread has opened meanwhile the child may have in its table and not open, or with
- * what was at the number before. None of it is the child's. */
+ * what was at the number before. None of it is the child's, and so no writer is (writers.c). */
 void fd_after_fork_in_child(void)
 {
 	int limit = atomic_load(&fd_limit);
 	for (int fd = 0; fd < limit; fd++) {
 		struct ofd *entry = atomic_load(&fd_table[fd]);
-		if (entry_is_reader(entry) && (uintptr_t)entry >= reader_at_fork)
-			atomic_store(&fd_table[fd], NULL);
-		else if (entry_is_writer(entry) && !writer_after_fork_in_child(fd, entry))
+		if (entry_is_writer(entry) ||
+			(entry_is_reader(entry) && (uintptr_t)entry >= reader_at_fork))
 			atomic_store(&fd_table[fd], NULL);
 	}
 }

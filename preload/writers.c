@@ -296,23 +296,13 @@ void writers_end(void)
 	writers_describe();
 }
 
-/* Threads that the child does not have may have locked any of them. The list is whole: fd_lock is
- * held over a fork. The spare one another thread may have taken, or given back, meanwhile. */
+/* The child has none: who forks makes them handles before, and what another thread has made since
+ * is not the child's. It has the position of no other process. Threads that the child does not have
+ * may have locked any of them. The list is whole: fd_lock is held over a fork. */
 void writers_after_fork_in_child(void)
 {
+	atomic_store(&count, 0);
 	atomic_store(&spare, NULL);
 	for (struct writer *w = free_list; w; w = w->next_free)
 		atomic_store(&w->lock, 0);
-}
-
-bool writer_after_fork_in_child(int fd, struct ofd *entry)
-{
-	struct writer *w = writer_of(entry);
-	struct stat st;
-	bool has = RAW(SYS_fstat, (long)fd, &st) == 0 && st.st_dev == w->at.dev &&
-		   st.st_ino == w->at.ino;
-	atomic_store(&w->lock, 0);
-	w->at = (plfs_in_place){.dev = w->at.dev, .ino = w->at.ino};
-	/* Not given back: another thread may have been in the middle of that. */
-	return has;
 }

@@ -1,0 +1,49 @@
+/* A thread makes files and writes them while another one starts programs. Of a file that was made
+ * when the fork had begun the child had the position of that moment, and gave it to the kernel when
+ * it executed the program: the next write of the thread went to the beginning of its file. The
+ * stress found it, as a position of 0. */
+#include "t.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define FORKS 500
+#define PIECES 3
+
+static _Atomic int done;
+
+static void *make_files(void *wrong)
+{
+	char text[PIECES * 10 + 1];
+	while (!atomic_load(&done)) {
+		int fd = open("new", O_RDWR | O_CREAT | O_EXCL, 0644);
+		for (int i = 0; i < PIECES; i++) {
+			write(fd, "0123456789", 10);
+			usleep(300);
+		}
+		ssize_t n = pread(fd, text, sizeof text, 0);
+		*(int *)wrong += n != PIECES * 10 || lseek(fd, 0, SEEK_CUR) != PIECES * 10;
+		close(fd);
+		unlink("new");
+	}
+	return NULL;
+}
+
+int main(void)
+{
+	pthread_t thread;
+	int wrong = 0, failed = 0;
+	pthread_create(&thread, NULL, make_files, &wrong);
+	for (int i = 0; i < FORKS; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			execlp("true", "true", NULL);
+			_exit(1);
+		}
+		failed += reap(pid) != 0;
+	}
+	atomic_store(&done, 1);
+	pthread_join(thread, NULL);
+	R(failed);
+	R(wrong);
+	return 0;
+}
