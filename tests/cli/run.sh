@@ -367,6 +367,23 @@ t_layout() {
     plfs check m > /dev/null
 }
 # A directory of small files, and its ordinary ones; files go in and out.
+# Of two that each set one thing, one was forgotten.
+t_layouts_are_set_one_after_the_other() {
+    local i
+    mkdir m
+    for (( i = 1; i <= 40; i++ )); do
+        plfs layout --streams $i m > /dev/null &
+        plfs layout --workload shared m > /dev/null
+        wait $!
+        [ "$(cat m/.plfs-layout)" = $'plfs-layout 1\nworkload shared\nstreams '$i ]
+        plfs layout --inherit m > /dev/null
+    done
+    # A program that has locked the directory is waited for.
+    flock m sleep 0.5 &
+    sleep 0.1
+    plfs layout --streams 2 m | has '^       streams  2 '
+    wait $!
+}
 # A path with `..` got the layout of the directories in its text, not of where it leads.
 t_layouts_of_paths_with_dots() {
     local here=$PWD
