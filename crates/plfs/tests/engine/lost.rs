@@ -329,6 +329,33 @@ fn the_next_close_does_not_hide_that_an_index_log_is_lost() {
     }
 }
 
+/// Who could not read the summary from before wrote a new one, which hid that a log set was lost.
+#[test]
+fn a_close_that_cannot_read_the_summary_does_not_hide_that_a_log_set_is_lost() {
+    let mut fixture = Fixture::new();
+    fixture.config.backends.clear();
+    let path = fixture.root.join("f");
+    let process = || Plfs::new(fixture.arc(), fixture.config.clone());
+    let both = (process(), process());
+    let files = [open(&both.0, &path), open(&both.1, &path)];
+    for file in &files {
+        file.write_at(b"bytes", 7).unwrap();
+    }
+    files.into_iter().for_each(|file| file.close().unwrap());
+    let sets = fs::read_dir(fixture.dir()).unwrap().map(|entry| entry.unwrap().path());
+    let set = sets.into_iter().find(|path| path.join("index").exists()).unwrap();
+    fs::rename(&set, fixture.root.join("saved")).unwrap();
+    let file = open(&process(), &path);
+    file.write_at(b"new", 0).unwrap();
+    fixture.store.fail_matching("/super", Op::ReadAt, Errno::IO);
+    let _ = file.close();
+    fixture.store.reset();
+    let report = plfs::check_name(&fixture.arc(), &path, &[]);
+    let is_said = report.health() == Health::Corrupt
+        || report.findings.iter().any(|finding| finding.what.contains("index log is lost"));
+    assert!(is_said, "{report:?}");
+}
+
 /// Somebody who may write in the container made a link `SET.gone` beside a log set: a repair took
 /// that for what is left of the set, and removed its data on the other backend.
 #[test]
