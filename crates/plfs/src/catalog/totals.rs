@@ -241,8 +241,8 @@ pub fn has_owner(names: &[Name]) -> bool {
 /// closer of a node calls it after it removed its open mark (FORMAT.md section 5),
 /// with the container's listing since. What it sums up; `None` if it did not.
 ///
-/// Where logs are lost, or nobody can tell now, the summary from before stays: it counts what is not there, which keeps
-/// `check` and `compact` from taking the data of the lost logs for garbage.
+/// Where logs are lost, or nobody can tell now, the summary from before stays: it counts what is
+/// not there, which keeps `check` and `compact` from taking the data of the lost logs for garbage.
 pub fn write_summary(
     container: &Container,
     file: &dyn store::StoreFile,

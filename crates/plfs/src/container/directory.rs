@@ -201,8 +201,8 @@ pub struct LayoutTurn(#[allow(dead_code)] Arc<dyn StoreFile>);
 const TURN_TRIES: u32 = 30_000;
 
 /// Waits until nobody else changes the layout of `dir`; who changes a part of it reads it
-/// afterwards. `None` where there are no locks, or the directory cannot be opened. BUSY after half a
-/// minute: a program has locked the directory.
+/// afterwards. `None` where there are no locks, or the directory cannot be opened. BUSY after half
+/// a minute: a program has locked the directory.
 pub fn layout_turn(store: &dyn Store, dir: &Path) -> Result<Option<LayoutTurn>> {
     let Ok(file) = store.open(dir, Open::READ) else { return Ok(None) };
     for _ in 0..TURN_TRIES {
