@@ -367,6 +367,23 @@ t_layout() {
     plfs check m > /dev/null
 }
 # A directory of small files, and its ordinary ones; files go in and out.
+# Of two that each set one thing, one was forgotten.
+t_layouts_are_set_one_after_the_other() {
+    local i
+    mkdir m
+    for (( i = 1; i <= 40; i++ )); do
+        plfs layout --streams $i m > /dev/null &
+        plfs layout --workload shared m > /dev/null
+        wait $!
+        [ "$(cat m/.plfs-layout)" = $'plfs-layout 1\nworkload shared\nstreams '$i ]
+        plfs layout --inherit m > /dev/null
+    done
+    # A program that has locked the directory is waited for.
+    flock m sleep 0.5 &
+    sleep 0.1
+    plfs layout --streams 2 m | has '^       streams  2 '
+    wait $!
+}
 # A path with `..` got the layout of the directories in its text, not of where it leads.
 t_layouts_of_paths_with_dots() {
     local here=$PWD
@@ -860,6 +877,30 @@ for i, writer in enumerate(d["writers"]):
     plfs map --patterns m/empty | tail -1 | has '^0 writers wrote 0 pieces, 0 bytes:$'
     fails plfs map --patterns --records m/f 2> /dev/null
 }
+# What a command takes, MiB, that ends well.
+peak() { # COMMAND...
+    python3 -c '
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)' "$@"
+}
+# Each took some 250 bytes for each piece.
+t_a_file_of_many_pieces_takes_little_memory() {
+    mkdir m
+    plfs run --mount m -- python3 -c '
+import os
+fd = os.open("m/f", os.O_RDWR | os.O_CREAT)
+for i in range(600000): os.pwrite(fd, b"x", 2 * i)'
+    [ "$(plfs map m/f | tail -1)" = "600,000 pieces" ]
+    plfs map --json m/f | json '
+assert [(x["logical"], x["length"], x["physical"]) for x in d["extents"]] == [(2 * i, 1, i) for i in range(600000)]'
+    for command in "map m/f" "map --json m/f" "cp m/f copy" "cp m/f m/copy"; do
+        # shellcheck disable=SC2086
+        [ "$(peak plfs $command)" -lt 70 ] || fail "$command: $(peak plfs $command) MiB"
+    done
+    plfs cat m/f | cmp - copy
+    plfs cat m/copy | cmp - copy
+}
 t_map_plot() {
     local name=$'odd & <b>"\'\n'
     mkdir m
@@ -884,6 +925,13 @@ for name, pieces in (("odd", 120), ("part", 4), ("random", 100), ("empty", 0)):
     if name == "odd": assert 'odd & <b>"' in text and "30 writers" in text and "12 of 30" in text
     if name == "random": assert "truncate to 5,000 bytes" in text
 END
+    # The picture was written over the superblock: the file was lost.
+    plfs run --mount m -- sh -c 'echo kept > m/kept'
+    ln -s kept m/link
+    for file in m/kept m/link; do
+        refuses 1 "cannot write $file: it is a PLFS file" plfs map --plot $file m/random
+    done
+    [ "$(plfs cat m/kept)" = kept ]
     refuses 1 "cannot write absent/x.svg" plfs map --plot absent/x.svg m/random
     fails plfs map --plot x.svg --json m/random 2> /dev/null
 }
@@ -906,6 +954,37 @@ t_broken_pipe() {
     plfs map --json plfs.d/f 2>> err | true
     plfs explain-calls --json plfs 2>> err | true
     [ ! -s err ] || fail "$(cat err)"
+}
+# The copy had zeros for what another program cut meanwhile, and there was no error.
+t_a_source_that_is_cut_is_told() {
+    head -c 200M /dev/urandom > plain
+    cp plain whole
+    mkdir m
+    plfs layout --workload shared m > /dev/null
+    plfs import plain m/f
+    begun() { [ -n "$(find . m -maxdepth 1 -name '.plfs-copy*')" ]; }
+    for work in "cp plain m/copy" "cp m/f copy" "cp m/f m/copy"; do
+        for (( tries = 0; ; tries++ )); do
+            # shellcheck disable=SC2086
+            plfs $work 2> err &
+            until begun || ! kill -0 $! 2> /dev/null; do :; done
+            kill -STOP $! 2> /dev/null || true
+            if begun; then break; fi
+            kill -CONT $! 2> /dev/null || true
+            wait $! || fail "$(cat err)"
+            [ $tries -lt 20 ] || skip "copies end before they can be stopped"
+            plfs rm -f copy m/copy 2> /dev/null || true
+        done
+        truncate -s 100 plain
+        plfs run -- truncate -s 100 m/f
+        kill -CONT $!
+        fails wait $!
+        has 'was cut while it was copied; nothing was copied' err
+        [ ! -e copy ] && [ ! -e m/copy ]
+        fails begun
+        cp whole plain
+        plfs import -f plain m/f
+    done
 }
 t_export_gives_the_plain_file_back() {
     mkdir m
@@ -1505,10 +1584,18 @@ t_garbage_is_removed() {
     plfs check m | has '1 healthy, 1 in lost+found'
     plfs check --undo m | has '^put back'
     plfs check m | has '1 healthy, 1 garbage'
+    # What was done to an entry was said to people only.
+    plfs check --repair --min-age 0 m > /dev/null
+    lost() { find m/.plfs/lost+found -mindepth 1 -maxdepth 1; }
+    plfs check --json --undo "$(lost)" | json 'assert [what[:8] for r in d for what in r["done"]] == ["put back"], d'
+    plfs check --repair --min-age 0 m > /dev/null
+    plfs check --json --discard --min-age 0 "$(lost)" | json 'assert [what[:9] for r in d for what in r["done"]] == ["discarded"], d'
+    make_file m/g
+    rm m/g
     plfs check --repair --min-age 0 m > /dev/null
     [ "$(plfs check --json m | json 'print(sum(len(r["lost_and_found"]) for r in d))')" = 1 ]
     plfs check --discard m | has '1 in lost+found' # too young
-    plfs check --discard --min-age 0 "$(find m/.plfs/lost+found -mindepth 1 -maxdepth 1)" | has '^discarded'
+    plfs check --discard --min-age 0 "$(lost)" | has '^discarded'
     [ "$(find m/.plfs -name super | wc -l)" = 1 ]
     [ "$(plfs check m)" = "1 healthy" ]
 }

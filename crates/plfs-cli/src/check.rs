@@ -189,6 +189,10 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
                 print(out, &report, &did, (&full, path))?;
             }
         }
+        if json && !done.is_empty() {
+            // What was done left nothing to report on.
+            answers.push(answer(&Report { dir: full, ..Report::default() }, done));
+        }
     }
     if json {
         out.json(&answers)?;

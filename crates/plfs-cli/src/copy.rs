@@ -21,6 +21,8 @@ const STEP: usize = 8 << 20;
 const CLONE_MIN: u64 = 1 << 20;
 /// Holes shorter than a block of most file systems cannot be kept, so they are written.
 const HOLE_MIN: u64 = 4096;
+/// Pieces that are looked up at once, at most: some 10 MB.
+pub const PIECES: u64 = 1 << 16;
 /// More names than it takes to find one on a backend of 256.
 const TMP_TRIES: usize = 4096;
 
@@ -134,6 +136,10 @@ fn go_on(stop: &AtomicBool) -> Result<(), Fail> {
     }
 }
 
+fn was_cut(src: &Path) -> Fail {
+    Fail::Say(format!("{} was cut while it was copied; nothing was copied", show(src)))
+}
+
 fn exists(dst: &Path) -> Fail {
     Fail::Say(format!("{} exists; replace it with -f", show(dst)))
 }
@@ -199,6 +205,11 @@ fn fill(
         },
     }
     copy.bar.finish_and_clear();
+    // Zeros would stand for what was there.
+    let (Opened::Logical(file) | Opened::Plain(file)) = from;
+    if file.stat()?.len < stat.len {
+        return Err(was_cut(src));
+    }
     let failed = |errno: Errno| Fail::on("write", dst, errno);
     let (uid, gid) = rustix::process::geteuid().is_root().then_some((stat.uid, stat.gid)).unzip();
     match to {
@@ -299,8 +310,8 @@ impl Copy<'_> {
         let mut at = 0;
         while let Some(start) = file.next_data(at)?.filter(|start| *start < len) {
             go_on(self.stop)?;
-            let end = (start + STEP as u64).min(len);
-            let extents = file.extents(start, end)?;
+            let most = (start + STEP as u64).min(len);
+            let (extents, end) = file.extents_some(start, most, PIECES)?;
             let mut i = 0;
             while i < extents.len() {
                 let first = &extents[i];
@@ -316,7 +327,7 @@ impl Copy<'_> {
                     stop = next.logical + next.length;
                     i += 1;
                 }
-                self.move_bytes(first.logical, stop, |buf, at| Ok(file.read_at(buf, at)?))?;
+                self.move_all(first.logical, stop, file)?;
             }
             at = end;
             self.bar.set_position(at);
@@ -326,7 +337,15 @@ impl Copy<'_> {
 
     /// Copies a file of a pack, which is small.
     fn packed(&mut self, file: &File, len: u64) -> Result<(), Fail> {
-        self.move_bytes(0, len, |buf, at| Ok(file.read_at(buf, at)?)).map(drop)
+        self.move_all(0, len, file)
+    }
+
+    /// Copies bytes `[from, to)`, which the file had.
+    fn move_all(&mut self, from: u64, to: u64, file: &File) -> Result<(), Fail> {
+        match self.move_bytes(from, to, |buf, at| Ok(file.read_at(buf, at)?))? {
+            end if end < to => Err(was_cut(self.src)),
+            _ => Ok(()),
+        }
     }
 
     /// Copies a plain file; holes stay holes where the file system can tell them. Gives its length,

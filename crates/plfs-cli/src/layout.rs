@@ -144,6 +144,8 @@ pub fn layout(out: &mut Out, dir: &Path, wanted: &Wanted, json: bool) -> Result<
         let own = plfs.own_layout(&full).ok().flatten();
         own.is_some_and(|own| own.workload == Some(Workload::Flat))
     };
+    // Two that set one thing each would both keep the other as it was.
+    let turn = if sets || wanted.inherit { plfs.layout_turn(&full)? } else { None };
     let was_flat = (sets || wanted.inherit) && is_flat(&plfs);
     if wanted.inherit {
         plfs.set_directory_layout(&full, None)?;
@@ -162,6 +164,7 @@ pub fn layout(out: &mut Out, dir: &Path, wanted: &Wanted, json: bool) -> Result<
             must_have_backends(&plfs, dir, &full, &layout)?;
         }
         set(&plfs, dir, &full, &layout)?;
+        drop(turn);
         if becomes_flat {
             nothing_has_come(&plfs, dir, &full)?;
         }

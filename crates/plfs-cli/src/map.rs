@@ -1,11 +1,15 @@
 //! `plfs map`: who wrote what where: as patterns, as pieces, as records, as a picture.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use plfs_core::{Extent, File, OpenOptions, Opened, RecordKind, Records, WrittenBy};
-use serde::Serialize;
+use plfs_core::store::Links;
+use plfs_core::{Extent, File, OpenOptions, Opened, Plfs, RecordKind, Records, WrittenBy};
+use serde::ser::{Error as _, SerializeSeq};
+use serde::{Serialize, Serializer};
 
+use crate::copy::PIECES;
 use crate::out::{self, Fail, JsonPath, Out, absolute, count, show, size, time};
 use crate::patterns::{self, ByWriter, Line};
 use crate::plot;
@@ -169,7 +173,7 @@ struct Map<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     more_writers: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    extents: Option<Vec<Piece<'a>>>,
+    extents: Option<Pieces<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     records: Option<Vec<Record<'a>>>,
 }
@@ -185,6 +189,7 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
     let len = file.len()?;
     let all = plfs_core::records(container)?;
     if let Some(target) = &wanted.plot {
+        must_be_ordinary(&plfs, target)?;
         let name = show(path.file_name().map_or(path, Path::new));
         let (svg, drawn) = plot::draw(&all, &name, len, wanted.from, wanted.to);
         std::fs::write(target, svg).map_err(|error| Fail::on("write", target, error))?;
@@ -217,21 +222,12 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         map.more_writers = Some(writers.len().saturating_sub(wanted.limit));
         if !wanted.patterns {
             let owners = Owners::new(&all);
-            let mut pieces = Vec::new();
-            visible(file, from, to, |extent| {
-                pieces.push(extent);
-                Ok(())
-            })?;
-            let piece = |extent: Extent| Piece {
-                writer: Writer::new(owners.of(&extent)),
-                logical: extent.logical,
-                length: extent.length,
-                data_log: JsonPath::of(&extent.data_log),
-                physical: extent.physical,
-            };
-            map.extents = Some(pieces.into_iter().map(piece).collect());
+            let (range, failed) = ((from, to), RefCell::default());
+            map.extents = Some(Pieces { file, owners, range, failed });
         }
-        return out.json(&map);
+        let printed = out.json(&map);
+        let failed = map.extents.and_then(|pieces| pieces.failed.into_inner());
+        return failed.map_or(printed, Err);
     }
     out.line(format_args!(
         "{}: {} bytes; data logs in {}",
@@ -262,6 +258,20 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         ))
     })?;
     out.line(format_args!("{} pieces", count(pieces)))
+}
+
+/// Refuses a PLFS file: the picture would take the place of what leads to its data.
+fn must_be_ordinary(plfs: &Plfs, target: &Path) -> Result<(), Fail> {
+    let full = absolute(target)?;
+    let is_ours = plfs.packed_stat(&full)?.is_some()
+        || match plfs.container_behind(&full, Links::Follow) {
+            Ok(found) => found.is_some(),
+            Err(error) => return Err(Fail::on("write", target, error)),
+        };
+    match is_ours {
+        false => Ok(()),
+        true => Err(Fail::on("write", target, "it is a PLFS file; name another for the picture")),
+    }
 }
 
 fn print_patterns(out: &mut Out, writers: &[ByWriter], limit: usize) -> Result<(), Fail> {
@@ -321,15 +331,11 @@ fn visible(
     let (mut at, mut step) = (from, 16u64 << 20);
     let mut last: Option<Extent> = None;
     while let Some(start) = file.next_data(at)?.filter(|start| *start < to) {
-        let end = start.saturating_add(step).min(to);
-        let extents = file.extents(start, end)?;
-        // The windows' length follows the density of pieces, so that neither the number of windows
-        // nor their contents get large.
-        match extents.len() {
-            0..1000 => step = step.saturating_mul(4).min(1 << 50),
-            100_000.. => step = (step / 4).max(1 << 16),
-            _ => {}
-        }
+        let (extents, end) =
+            file.extents_some(start, start.saturating_add(step).min(to), PIECES)?;
+        // The windows' length follows the density of pieces, so that the number of windows does not
+        // get large.
+        step = (end - start).saturating_mul(4).min(1 << 50);
         for extent in extents {
             match &mut last {
                 Some(last)
@@ -349,6 +355,39 @@ fn visible(
         at = end;
     }
     last.map_or(Ok(()), visit)
+}
+
+/// The visible pieces, as they are found: there may be more than memory has room for.
+struct Pieces<'a> {
+    file: &'a File,
+    owners: Owners<'a>,
+    range: (u64, u64),
+    /// Why they are not all.
+    failed: RefCell<Option<Fail>>,
+}
+
+impl Serialize for Pieces<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut all = to.serialize_seq(None)?;
+        let mut written = Ok(());
+        let seen = visible(self.file, self.range.0, self.range.1, |extent| {
+            let piece = Piece {
+                writer: Writer::new(self.owners.of(&extent)),
+                logical: extent.logical,
+                length: extent.length,
+                data_log: JsonPath::of(&extent.data_log),
+                physical: extent.physical,
+            };
+            written = all.serialize_element(&piece);
+            if written.is_ok() { Ok(()) } else { Err(Fail::Printed) }
+        });
+        written?;
+        seen.map_err(|fail| {
+            *self.failed.borrow_mut() = Some(fail);
+            S::Error::custom("the rest cannot be read")
+        })?;
+        all.end()
+    }
 }
 
 /// A part of a data log, by its ends, and its writer.

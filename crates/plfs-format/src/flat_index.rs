@@ -604,6 +604,9 @@ pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatInde
     if fields.u64(96) > (blocks * BLOCK_EXTENTS) as u64 {
         return bad(96, "more extents than the blocks can hold");
     }
+    if fields.u64(96) < blocks as u64 {
+        return bad(96, "fewer extents than blocks, each of which has one");
+    }
     let mut flat = FlatIndex {
         uuid: *uuid,
         size: fields.u64(32),
@@ -922,6 +925,22 @@ mod tests {
                 with(lengths.0, lengths.1, lengths.2),
                 Err("a length in the tables is out of range")
             );
+        }
+    }
+
+    /// A header that said so had its blocks passed over, and what they have read as zeros.
+    #[test]
+    fn blocks_without_extents_are_refused() {
+        let (flat, shapes, new) = sample();
+        let file = encode(&flat, &shapes, &[0x55; ENTRY_BYTES], &new);
+        for (extents, is_right) in [(130u64, true), (2, true), (1, false), (0, false), (257, false)]
+        {
+            let mut hurt = file.clone();
+            put(&mut hurt, 96, &extents.to_le_bytes());
+            let sum = crc(&hurt[12..HEADER_BYTES]);
+            put(&mut hurt, 8, &sum.to_le_bytes());
+            let found = decode(&hurt, &flat.uuid).map(drop).map_err(|bad| bad.at_bytes);
+            assert_eq!(found, if is_right { Ok(()) } else { Err(96) }, "{extents}");
         }
     }
 

@@ -5,8 +5,9 @@ use plfs_format::name::SegmentRef;
 
 use crate::{HOLE, Run, Stamped};
 
-/// Records in one index block at most: 56 KB each thousand, far below the format's limit.
-pub const BLOCK_RECORDS: usize = 65_536;
+/// Records in one index block at most: each may be of another segment, and a block can name so
+/// many. 56 KB each thousand, far below the format's limit.
+pub const BLOCK_RECORDS: usize = u16::MAX as usize;
 /// Records a writer may hold before it appends them on its own: about 3 MB.
 pub const PENDING_RECORDS: usize = 65_536;
 
@@ -72,4 +73,34 @@ pub fn in_blocks(mut runs: &[Stamped]) -> impl Iterator<Item = &[Stamped]> {
         runs = rest;
         (!block.is_empty()).then_some(block)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use plfs_format::index_log::{Append, LogId, Repeat, encode_block};
+
+    use super::*;
+
+    /// One more than a block can name was a number too large, or a block that could not be made.
+    #[test]
+    fn each_record_may_have_a_segment_of_its_own() {
+        let all: Vec<SegmentRef> = (0..=u32::from(u16::MAX))
+            .map(|segment| SegmentRef { set: 1, stream: 0, segment, backend: 0 })
+            .collect();
+        let run = |segment: u32| Run::single(u64::from(segment) * 9, 4, segment, 0);
+        let stamped = |segment| Stamped { run: run(segment), repeat: [Repeat::ONCE; 2], stamp: 1 };
+        let runs: Vec<Stamped> = (0..all.len() as u32).map(stamped).collect();
+        let mut found = 0;
+        for block in in_blocks(&runs) {
+            let (segments, records) = block_of(&all, block, 0);
+            let log = LogId { uuid: plfs_format::Uuid::default(), set: 1 };
+            encode_block(log, Append::default(), &segments, &records).unwrap();
+            for record in records {
+                let Record::Run(run) = record else { panic!("{record:?}") };
+                assert_eq!(u64::from(segments[usize::from(run.segment)].segment) * 9, run.logical);
+                found += 1;
+            }
+        }
+        assert_eq!(found, runs.len());
+    }
 }

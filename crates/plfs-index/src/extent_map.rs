@@ -389,8 +389,30 @@ impl ExtentMap {
         hole.or(Some(eof))
     }
 
+    /// Where a window that begins at `from` ends, at most at `to`, so that a lookup of it gives
+    /// some `most` pieces at most, and has no more to sort: what is memory for each.
+    ///
+    /// Costs the runs and blocks that reach into the range, whatever their pieces, several times.
+    pub fn window(&self, from: u64, mut to: u64, most: u64) -> u64 {
+        while to.saturating_sub(from) > most && self.pieces_at_most(from, to) > most {
+            to = from + (to - from) / 2;
+        }
+        to
+    }
+
+    /// No more pieces than so many have a byte in `[from, to)`, hidden ones included.
+    fn pieces_at_most(&self, from: u64, to: u64) -> u64 {
+        let mut sum = 0u64;
+        let mut add = |e: &Entry| sum = sum.saturating_add(e.pieces_at_most(from, to));
+        self.levels.iter().for_each(|level| level.visit(from, to, |e, _| add(e)));
+        self.buffer.iter().for_each(add);
+        let base = self.base.as_ref().map_or(0, |base| base.pieces_at_most(from, to));
+        sum.saturating_add(base)
+    }
+
     /// Looks up window after window from `from` to the end of the file until `f(to, found)` gives
-    /// something. The first has `window` bytes; others have a few thousand pieces at most.
+    /// something. The first has `window` bytes; others have a few thousand pieces at most, or not
+    /// many more bytes.
     fn scan<R>(
         &self,
         mut from: u64,
@@ -400,11 +422,12 @@ impl ExtentMap {
         let (eof, mut found) = (self.eof(), Vec::new());
         with_scratch(|scratch| {
             while from < eof {
-                let to = eof.min(from.saturating_add(window));
+                let to = self.window(from, eof.min(from.saturating_add(window)), 1 << 16);
                 self.lookup_with(from, to, scratch, &mut found);
                 if let Some(result) = f(to, &found) {
                     return Some(result);
                 }
+                window = to - from;
                 match scratch.pieces.len() {
                     0..1024 => window = window.saturating_mul(2),
                     1024..8192 => {}

@@ -812,6 +812,60 @@ fn a_lie_is_found_by_all_who_come_upon_it() {
     }
 }
 
+/// Pieces of a shape that lie in front of the beginning of a segment, or behind the end of what one
+/// can be: lookups found them, and a check called them right.
+#[test]
+fn a_check_finds_pieces_that_lie_nowhere() {
+    let found = |axis: Axis, physicals: Vec<u64>, entry: Entry| {
+        let segments = vec![0; physicals.len()];
+        let shape = NewShape { axes: vec![axis], segments, physicals };
+        let (is_found, map) = lying(&[shape], &[entry], &Blocks::default());
+        map.lookup(0, 100, &mut Vec::new());
+        assert_eq!(is_found, map.is_damaged(), "{axis:?}");
+        is_found
+    };
+    let entry = |physical: u64| Entry {
+        shape: 1.into(),
+        end: 20.into(),
+        max_end: 20.into(),
+        ..Entry::new(Run::single(0, 4, 0, physical), Order::default())
+    };
+    let axis = |physical| Axis { stride: 8, physical, count: 3, ..Axis::default() };
+    assert!(!found(axis(4), vec![], entry(0)));
+    assert!(!found(axis(-4), vec![], entry(8)));
+    assert!(found(axis(-4), vec![], entry(7)));
+    let last = i64::MAX as u64 - 4;
+    assert!(!found(axis(1), vec![], entry(last - 2)));
+    assert!(found(axis(1), vec![], entry(last - 1)));
+    let tabled = Axis { tabled: true, ..axis(0) };
+    assert!(!found(tabled, vec![0, last, 9], entry(0)));
+    assert!(found(tabled, vec![0, last + 1, 9], entry(0)));
+}
+
+/// Where pieces are dense a window of a lookup is short, whatever came before; where they are not
+/// it is as long as it may be.
+#[test]
+fn a_window_has_few_pieces() {
+    let run =
+        Run { logical: 1 << 40, length: 1, stride: 2, count: 1 << 30, segment: 0, physical: 0 };
+    let mut map = ExtentMap::new();
+    map.insert(Run::single(0, 1 << 40, 1, 0), Order { stamp: 1, set: 0 });
+    map.insert(run, Order { stamp: 2, set: 0 });
+    for map in [&map, &reopen(&map)] {
+        let (mut at, mut out, mut windows) = (0, Vec::new(), 0);
+        while at < (1 << 40) + 5_000_000 {
+            let to = map.window(at, map.eof(), 10_000);
+            map.lookup(at, to, &mut out);
+            assert!(to > at && out.len() <= 10_000, "{at} {to} {}", out.len());
+            (at, windows) = (to, windows + 1);
+        }
+        assert!(windows < 1000, "{windows}");
+        assert_eq!(map.window(7, 1 << 30, 1000), 1 << 30);
+        // This looked up all of it at once.
+        assert_eq!(map.next_hole(5), Some((1 << 40) + 1));
+    }
+}
+
 /// Entries are found by the largest ends of those below them. Ends that are wrong hide some, which
 /// a lookup cannot tell and a check did not.
 #[test]

@@ -891,11 +891,20 @@ impl File {
         }
     }
 
-    /// The visible pieces of `[from, to)`, ascending; what they leave out is holes.
+    /// The visible pieces of `[from, to)`, ascending; what they leave out is holes. Memory for all
+    /// of them: a file may have one for each byte.
     pub fn extents(&self, from: u64, to: u64) -> Result<Vec<Extent>> {
+        self.extents_some(from, to, u64::MAX).map(|(pieces, _)| pieces)
+    }
+
+    /// [`File::extents`] of the beginning of `[from, to)`, which has no more than some `most`
+    /// pieces; and where it ends. Costs a look at what reaches into the range: who goes through a
+    /// file asks for ranges not much longer than those that came.
+    pub fn extents_some(&self, from: u64, to: u64, most: u64) -> Result<(Vec<Extent>, u64)> {
         self.with_sound_index(|index| {
             let mut pieces = Vec::new();
-            index.lookup(from, to.min(index.eof()), &mut pieces);
+            let end = index.extents().window(from, to.min(index.eof()), most);
+            index.lookup(from, end, &mut pieces);
             let extent = |piece: Found| {
                 let data_log = index
                     .segment(piece.segment)
@@ -907,7 +916,9 @@ impl File {
                     data_log,
                 })
             };
-            pieces.into_iter().map(extent).collect::<Result<Vec<_>>>()
+            let pieces = pieces.into_iter().map(extent).collect::<Result<Vec<_>>>()?;
+            // Behind the end of the file there is nothing.
+            Ok((pieces, if end < index.eof() { end } else { to }))
         })?
     }
 

@@ -61,8 +61,8 @@ pub use compact::{Compacted, Usage};
 pub use config::{CloseToOpen, Config, is_built, is_setting};
 pub use container::base::decision_of;
 pub use container::{
-    Container, DirectoryLayout, Setting, add_backend, is_hidden, is_layout, is_map, is_of_pack,
-    is_pack, prepare,
+    Container, DirectoryLayout, LayoutTurn, Setting, add_backend, is_hidden, is_layout, is_map,
+    is_of_pack, is_pack, prepare,
 };
 pub use error::{Error, Result};
 pub use federation::{

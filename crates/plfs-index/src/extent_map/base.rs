@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use plfs_format::Bad;
-use plfs_format::flat_index::{self, BlocksView, Extent, FlatIndex};
+use plfs_format::column::Column;
+use plfs_format::flat_index::{self, Axis, BlocksView, Extent, FlatIndex, Shape};
 use zerocopy::FromBytes;
 
 use super::Place;
@@ -96,6 +97,17 @@ impl Base {
     /// Entries and extents.
     pub(super) fn len(&self) -> usize {
         self.flat.entries as usize + self.flat.extents as usize
+    }
+
+    /// No more pieces than so many have a byte in `[from, to)`.
+    pub(super) fn pieces_at_most(&self, from: u64, to: u64) -> u64 {
+        let mut sum = 0u64;
+        walk(self.entries(), from, &mut { to }, &mut |entry: &Entry, _: &mut u64| {
+            sum = sum.saturating_add(entry.pieces_at_most(from, to));
+        });
+        let blocks = self.blocks();
+        let within = blocks.reaching(from).take_while(|i| blocks.first(*i) < to).count();
+        sum.saturating_add((within * flat_index::BLOCK_EXTENTS) as u64)
     }
 
     /// The place in the order of all that has none of its own.
@@ -282,13 +294,18 @@ impl Base {
 
     /// Whether everything keeps to the document: looks at all of it.
     pub fn check(&self) -> Result<(), Bad> {
-        let (segments, sets) = (self.flat.segments.len() as u64, self.flat.covered.len());
+        let sets = self.flat.covered.len();
+        let reaches: Vec<Option<Reach>> =
+            self.flat.shapes.iter().map(|shape| Reach::of(shape, self.file())).collect();
         let entries = self.entries();
         for (i, entry) in entries.iter().enumerate() {
             let at_bytes = (self.flat.entries_at + i * size_of::<Entry>()) as u64;
-            if !self.is_sound(entry)
-                || self.largest_segment(entry).is_none_or(|largest| largest >= segments)
-            {
+            let reach = match (entry.shape.get() as usize).checked_sub(1) {
+                None => Some(Reach::default()),
+                Some(shape) => reaches.get(shape).copied().flatten(),
+            };
+            let is_there = |reach: Reach| reach.is_there(entry, self.flat.segments.len());
+            if !self.is_sound(entry) || !reach.is_some_and(is_there) {
                 return Err(Bad::new(
                     at_bytes,
                     "an entry of the flat index contradicts the format",
@@ -330,31 +347,6 @@ impl Base {
             return Err(Bad::new(96, "the flat index has another number of extents than it says"));
         }
         Ok(())
-    }
-
-    /// The largest number of a segment that a piece of an entry can have; `None` if one would be
-    /// negative.
-    fn largest_segment(&self, entry: &Entry) -> Option<u64> {
-        let own = i64::from(entry.segment.get());
-        let Some(shaped) = self.shaped(entry) else { return u64::try_from(own).ok() };
-        let (mut least, mut most) = (own, own);
-        for axis in &shaped.shape.axes {
-            let reach = axis.segment.checked_mul(i64::from(axis.count) - 1)?;
-            (least, most) = (least.checked_add(reach.min(0))?, most.checked_add(reach.max(0))?);
-        }
-        if let Some(table) = shaped.shape.table {
-            let places = shaped
-                .shape
-                .axes
-                .iter()
-                .filter(|axis| axis.tabled)
-                .map(|axis| axis.count as usize)
-                .product();
-            let largest = (0..places).map(|i| table.segment.get(shaped.file, i)).max().unwrap_or(0);
-            most = most.checked_add(i64::try_from(largest).ok()?)?;
-        }
-        u64::try_from(least).ok()?;
-        u64::try_from(most).ok()
     }
 
     /// The bytes of block `i`.
@@ -506,6 +498,55 @@ impl Base {
         if !is_whole {
             self.mark_corrupt();
         }
+    }
+}
+
+/// How far the pieces of a shape lie from what its entries say: the least and the most.
+#[derive(Clone, Copy, Default)]
+struct Reach {
+    segment: (i64, i64),
+    physical: (i64, i64),
+}
+
+impl Reach {
+    /// `None` if no segment reaches so far.
+    fn of(shape: &Shape, file: &[u8]) -> Option<Reach> {
+        let tabled = shape.axes.iter().filter(|axis| axis.tabled);
+        let places = tabled.map(|axis| axis.count as usize).product();
+        let ends = |step: fn(&Axis) -> i64, column: Option<Column>| {
+            let (mut least, mut most) = (0i64, 0i64);
+            for axis in &shape.axes {
+                let reach = step(axis).checked_mul(i64::from(axis.count) - 1)?;
+                (least, most) = (least.checked_add(reach.min(0))?, most.checked_add(reach.max(0))?);
+            }
+            if let Some(column) = column {
+                let (mut low, mut high) = (i64::MAX, 0);
+                for i in 0..places {
+                    let value = i64::try_from(column.get(file, i)).ok()?;
+                    (low, high) = (low.min(value), high.max(value));
+                }
+                (least, most) = (least.checked_add(low)?, most.checked_add(high)?);
+            }
+            Some((least, most))
+        };
+        Some(Reach {
+            segment: ends(|axis| axis.segment, shape.table.map(|table| table.segment))?,
+            physical: ends(|axis| axis.physical, shape.table.map(|table| table.physical))?,
+        })
+    }
+
+    /// Whether all pieces of an entry are in one of so many segments, and not behind the end of
+    /// what one can be.
+    fn is_there(self, entry: &Entry, segments: usize) -> bool {
+        let fits = |own: u64, (least, most): (i64, i64), limit: u64| {
+            let end = |reach: i64| i128::from(own) + i128::from(reach);
+            end(least) >= 0 && end(most) <= i128::from(limit)
+        };
+        let last = (segments as u64).checked_sub(1);
+        last.is_some_and(|last| fits(entry.segment.get().into(), self.segment, last))
+            && MAX_END
+                .checked_sub(entry.length.get())
+                .is_some_and(|limit| fits(entry.physical.get(), self.physical, limit))
     }
 }
 

@@ -122,6 +122,18 @@ impl Entry {
         }
     }
 
+    /// No more pieces than so many have a byte in `[from, to)`, if the entry is sound, whatever its
+    /// shape.
+    pub(super) fn pieces_at_most(&self, from: u64, to: u64) -> u64 {
+        let bytes = to.min(self.end.get()).saturating_sub(from.max(self.first.get()));
+        let step = self.stride.get().unsigned_abs().max(self.length.get()).max(1);
+        match bytes {
+            0 => 0,
+            _ if self.shape.get() == 0 => (bytes / step + 2).min(self.count.get().into()),
+            _ => bytes / step + 2,
+        }
+    }
+
     /// Index (ascending) and start of the first piece that ends past `from`, where first <= from <
     /// end and the entry is a run of several pieces.
     fn piece_reaching(&self, from: u64) -> (u64, u64) {

@@ -88,7 +88,7 @@ impl Totalizer {
             if TOKEN_SECONDS.contains(&time.sec) && self.bare != Some(time) {
                 // As good as one from before the stat: what has the directory's time as its token
                 // was true then, or has even what came after.
-                self.summary = read_summary(container).filter(counts);
+                self.summary = read_summary(container).ok().flatten().filter(counts);
                 self.bare = self.summary.is_none().then_some(time);
             }
         }
@@ -241,14 +241,14 @@ pub fn has_owner(names: &[Name]) -> bool {
 /// closer of a node calls it after it removed its open mark (FORMAT.md section 5),
 /// with the container's listing since. What it sums up; `None` if it did not.
 ///
-/// Where logs are lost the summary from before stays: it counts what is not there, which keeps
-/// `check` and `compact` from taking the data of the lost logs for garbage.
+/// Where logs are lost, or nobody can tell now, the summary from before stays: it counts what is
+/// not there, which keeps `check` and `compact` from taking the data of the lost logs for garbage.
 pub fn write_summary(
     container: &Container,
     file: &dyn store::StoreFile,
     names: &[Name],
 ) -> Result<Option<Totals>> {
-    let before = read_summary(container);
+    let Ok(before) = read_summary(container) else { return Ok(None) };
     // The flat index comes first, because a file of its own moves the directory's time. Whoever
     // writes while it is made is found by the second look.
     let mut index = load_if_cheap(container, names);
@@ -519,15 +519,16 @@ fn named_by(container: &Container, set: u32) -> Result<HashSet<u16>> {
 }
 
 /// The summary that the storage has, whatever this machine remembers.
-fn read_summary(container: &Container) -> Option<Summary> {
-    let file = container.store.open(&container.path(name::SUPER), Open::READ.briefly()).ok()?;
+fn read_summary(container: &Container) -> store::Result<Option<Summary>> {
+    let file = container.store.open(&container.path(name::SUPER), Open::READ.briefly())?;
     if !container.local {
         // A ceph-fuse client keeps pages that another client has changed.
         file.forget_cached();
     }
     let mut bytes = [0; FILE_BYTES];
-    let n = store::read_full(file.as_ref(), &mut bytes, 0).ok()?;
-    Summary::decode(bytes.get(summary::OFFSET as usize..n)?, &container.superblock.uuid)
+    let n = store::read_full(file.as_ref(), &mut bytes, 0)?;
+    let bytes = bytes.get(summary::OFFSET as usize..n);
+    Ok(bytes.and_then(|bytes| Summary::decode(bytes, &container.superblock.uuid)))
 }
 
 /// Opens the superblock for writing its summary.

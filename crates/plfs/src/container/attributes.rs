@@ -1,5 +1,6 @@
 //! Mode and owner of the logical file, and of the directories that let its users in.
 
+use super::clock;
 use super::layout::Container;
 use crate::error::{At, Result};
 use crate::store::{Errno, Links};
@@ -30,7 +31,8 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     };
     dirs(mode & before)?;
     store.chmod(&inode, mode).at("set the mode of", &inode)?;
-    dirs(mode)
+    dirs(mode)?;
+    clock::follow(container)
 }
 
 /// Sets owner and group of the logical file: of its inode, and of its directories as far as
@@ -44,7 +46,7 @@ pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Resul
             other => other.at("set the owner of", &dir)?,
         }
     }
-    Ok(())
+    clock::follow(container)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::create::put_file;
 use super::layout::Container;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{CLOCKS_APART_NS, boot_id, clocks, random_u64};
-use crate::store::{self, Errno, LockKind, Open, StoreFile, Time};
+use crate::store::{self, Errno, Kind, Links, LockKind, Open, Stat, StoreFile, Time};
 use crate::sync::thread;
 
 /// How long somebody waits for others who set a clock that does not cover all commits: each holds
@@ -146,12 +146,32 @@ pub fn cover_all(
     Ok(Some(clock))
 }
 
-/// Whom the container's directory lets in has to read it, and perhaps to raise it; a strict umask
-/// must not say otherwise. False if this user may not see to that.
+/// Whom the container's directory lets in has to read it, and who may add logs there to raise it; a
+/// strict umask must not say otherwise. Nobody else: who sets it decides which writes win. False if
+/// this user may not see to that.
 fn open_to_all(file: &dyn StoreFile, container: &Container) -> Result<bool> {
     let path = container.path(name::CLOCK);
-    let stat = file.stat().at("stat", &path)?;
-    Ok(stat.mode & 0o666 == 0o666 || container.store.chmod(&path, 0o666).is_ok())
+    follow_dir(container, &file.stat().at("stat", &path)?)
+}
+
+/// Lets those raise the clock, if there is one, whom the container's directory lets add logs now.
+pub(super) fn follow(container: &Container) -> Result<()> {
+    let path = container.path(name::CLOCK);
+    match container.store.stat(&path, Links::Stay) {
+        Ok(stat) if stat.kind == Kind::File => follow_dir(container, &stat).map(drop),
+        Ok(_) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno).at("stat", &path),
+    }
+}
+
+fn follow_dir(container: &Container, clock: &Stat) -> Result<bool> {
+    let (store, path) = (&container.store, container.path(name::CLOCK));
+    let dir = store.stat(&container.dir, Links::Stay).at("stat", &container.dir)?;
+    // Root may have made it.
+    let is_owners = clock.uid == dir.uid
+        || store.chown(&path, Some(dir.uid), Some(dir.gid), Links::Stay).is_ok();
+    let mode = if is_owners && dir.mode & 0o022 == 0 { 0o644 } else { 0o666 };
+    Ok(clock.mode & 0o777 == mode || store.chmod(&path, mode).is_ok() || clock.mode & mode == mode)
 }
 
 fn sync(file: &dyn StoreFile, container: &Container) -> Result<()> {

@@ -16,8 +16,8 @@ use super::layout::find_root;
 use crate::config::{Config, is_built};
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_time_ns, random_u64};
-use crate::store::{self, Errno, Kind, Links, Open, Store};
-use crate::sync::{Arc, Mutex, lock};
+use crate::store::{self, Errno, Kind, Links, LockKind, Open, Store, StoreFile};
+use crate::sync::{Arc, Mutex, lock, thread};
 
 /// How long what was found is believed, 0.5 s: with as much at a door, files that are created for a
 /// second after a change may have what was said before. The directory's times would tell, but each
@@ -190,6 +190,30 @@ pub fn check_layout(store: &dyn Store, dir: &Path, mounts: &[PathBuf]) -> Result
 /// that a program put there.
 pub fn is_layout(entry: &std::ffi::OsStr) -> bool {
     entry == name::LAYOUT || entry.as_encoded_bytes().starts_with(name::LAYOUT_TMP.as_bytes())
+}
+
+/// While it lives, others wait who ask for the turn of the same directory. It ends with the process
+/// at the latest.
+#[derive(Debug)]
+pub struct LayoutTurn(#[allow(dead_code)] Arc<dyn StoreFile>);
+
+/// How often somebody asks for his turn, a millisecond apart.
+const TURN_TRIES: u32 = 30_000;
+
+/// Waits until nobody else changes the layout of `dir`; who changes a part of it reads it
+/// afterwards. `None` where there are no locks, or the directory cannot be opened. BUSY after half
+/// a minute: a program has locked the directory.
+pub fn layout_turn(store: &dyn Store, dir: &Path) -> Result<Option<LayoutTurn>> {
+    let Ok(file) = store.open(dir, Open::READ) else { return Ok(None) };
+    for _ in 0..TURN_TRIES {
+        match file.try_lock(LockKind::Exclusive) {
+            Ok(true) => return Ok(Some(LayoutTurn(file))),
+            Ok(false) => thread::sleep(std::time::Duration::from_millis(1)),
+            Err(Errno::NOLCK | Errno::INVAL) => return Ok(None),
+            Err(errno) => return Err(errno).at("lock", dir),
+        }
+    }
+    Err(Error::refused(Errno::BUSY, "lock", dir, "another process has it for long"))
 }
 
 /// Writes the layout of `dir`, whose files have the root `root`, or removes it. Durable on return;

@@ -10,6 +10,8 @@
 //! `.plfs` belongs to all users, so anybody can plant an entry. A note is believed only if it names
 //! a place that a container has, and its entry belongs to somebody who may write there.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use plfs_format::Uuid;
@@ -107,20 +109,51 @@ fn write_note(
 ) -> Result<()> {
     let path = entry.join(NOTE);
     let host = host_name().to_string_lossy().into_owned();
-    let text = format!(
-        "plfs check --repair took this out of a file, because {why}.\nfrom {}\ncontainer {}\nwhy \
-         {why}\nsince {}\nhost {host}\nuid {}\n\nIt lies here as \"{KEPT}\" until one of these is \
-         run:\nplfs check --undo \"{entry}\"       puts it back where it was\nplfs check \
-         --discard \"{entry}\"    removes it for ever\n",
-        from.display(),
-        container.display(),
-        Time::now().sec,
-        store.user(),
-        entry = entry.display(),
+    let mut text = format!(
+        "plfs check --repair took this out of a file, because {why}.\nfrom {}\ncontainer ",
+        from.display()
+    )
+    .into_bytes();
+    text.extend(on_a_line(container));
+    text.extend(
+        format!(
+            "\nwhy {why}\nsince {}\nhost {host}\nuid {}\n\nIt lies here as \"{KEPT}\" until one of \
+             these is run:\nplfs check --undo \"{entry}\"       puts it back where it was\nplfs \
+             check --discard \"{entry}\"    removes it for ever\n",
+            Time::now().sec,
+            store.user(),
+            entry = entry.display(),
+        )
+        .into_bytes(),
     );
     let file = store.open(&path, Open::create_new(0o600)).at("create", &path)?;
-    store::write_full(file.as_ref(), text.as_bytes(), 0).at("write", &path)?;
+    store::write_full(file.as_ref(), &text, 0).at("write", &path)?;
     file.sync_data().at("sync", &path)
+}
+
+/// A path on one line of a note: a line feed in it is `\n` there, and a backslash two.
+fn on_a_line(path: &Path) -> Vec<u8> {
+    let bytes = path.as_os_str().as_bytes().iter();
+    bytes
+        .flat_map(|byte| match byte {
+            b'\n' => b"\\n",
+            b'\\' => b"\\\\",
+            byte => std::slice::from_ref(byte),
+        })
+        .copied()
+        .collect()
+}
+
+/// The path that stands so on a line.
+fn off_a_line(line: &[u8]) -> PathBuf {
+    let (mut path, mut bytes) = (Vec::new(), line.iter().copied());
+    while let Some(byte) = bytes.next() {
+        path.push(match byte {
+            b'\\' if bytes.next() == Some(b'n') => b'\n',
+            byte => byte,
+        });
+    }
+    OsString::from_vec(path).into()
 }
 
 /// Removes an entry in which nothing is kept.
@@ -201,13 +234,13 @@ fn read_entry(store: &dyn Store, dir: &Path) -> Option<Lost> {
     }
     let mut text = vec![0; NOTE_MAX];
     let n = store::read_full(store.open(&note, Open::READ).ok()?.as_ref(), &mut text, 0).ok()?;
-    let text = String::from_utf8_lossy(&text[..n]).into_owned();
-    let field = |key: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+    let lines = || text[..n].split(|byte| *byte == b'\n');
+    let bytes_of_field = |key: &str| {
+        lines()
+            .find_map(|line| line.strip_prefix(key.as_bytes())?.strip_prefix(b" "))
             .unwrap_or_default()
-            .to_owned()
     };
+    let field = |key: &str| String::from_utf8_lossy(bytes_of_field(key)).into_owned();
     let from = PathBuf::from(field("from"));
     let uuid = place_of(&from)?.0;
     Some(Lost {
@@ -216,7 +249,7 @@ fn read_entry(store: &dyn Store, dir: &Path) -> Option<Lost> {
         why: field("why"),
         bytes: bytes_of(store, &dir.join(KEPT), 4),
         since: Time { sec: field("since").parse().unwrap_or(0), nsec: 0 },
-        container: PathBuf::from(field("container")),
+        container: off_a_line(bytes_of_field("container")),
         dir: dir.to_path_buf(),
     })
 }

@@ -13,7 +13,7 @@ use plfs_format::pack::{CHANGING, NAME, NAME_MAX};
 use super::BELIEVED_NS;
 use crate::autocommit::{self, Autocommit};
 use crate::error::{Error, Result};
-use crate::lifecycle::remove_if_nameless;
+use crate::lifecycle::{Hold, remove_if_nameless};
 use crate::pack::{FileId, Pack, PackOptions, Since};
 use crate::store::machine::boot_time_ns;
 use crate::store::shm::{NOTE_UNIT, NOTES_BYTES, Notes};
@@ -64,6 +64,8 @@ pub struct OpenPack {
     handles: AtomicUsize,
     /// Its directory was removed, and who closes the last file takes it away.
     is_gone: AtomicBool,
+    /// From then on: a repair takes what has no name for garbage.
+    hold: Mutex<Option<Hold>>,
     /// See [`OpenPack::is_changing`].
     is_changing: AtomicBool,
     /// What made it fail when nobody called: the next one who comes is told.
@@ -211,6 +213,7 @@ impl OpenPack {
             stand_in: Mutex::default(),
             handles: AtomicUsize::new(0),
             is_gone: AtomicBool::new(false),
+            hold: Mutex::default(),
             is_changing: AtomicBool::new(is_changing),
             untold: Mutex::default(),
             _name: store.open(&name, Open::READ).ok(),
@@ -323,6 +326,7 @@ impl OpenPack {
 
     pub(crate) fn close_handle(&self) {
         if self.handles.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_gone.load(Ordering::SeqCst) {
+            lock(&self.hold).take();
             // Nobody is there to be told: what stays is garbage that a check finds.
             let _ = self.pack.leave().and_then(|()| self.take_away());
         }
@@ -331,10 +335,12 @@ impl OpenPack {
     /// The directory was removed. Who has a file open keeps the bytes until it is closed.
     pub(crate) fn went(&self) -> Result<()> {
         self.is_gone.store(true, Ordering::SeqCst);
-        match self.handles.load(Ordering::SeqCst) {
-            0 => self.take_away(),
-            _ => Ok(()),
+        if self.handles.load(Ordering::SeqCst) == 0 {
+            return self.take_away();
         }
+        let shared_memory = self.pack.config().shared_memory.as_deref();
+        *lock(&self.hold) = Hold::take(self.pack.container(), shared_memory).ok();
+        Ok(())
     }
 
     /// What the thread that commits was told. Whoever has a file open hears of what is lost by his

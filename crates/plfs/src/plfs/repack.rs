@@ -82,6 +82,7 @@ impl Plfs {
             remove_dir(self.process.store.as_ref(), &dir.join(pack::OUT))?;
         }
         if self.workload_of(&dir.join("file"))? != Workload::Small {
+            let _turn = self.layout_turn(dir)?;
             let mut layout = self.own_layout(dir)?.unwrap_or_default();
             layout.workload = Some(Workload::Small);
             self.set_directory_layout(dir, Some(&layout))?;
@@ -337,12 +338,14 @@ impl Plfs {
             self.begin_to_change(&pack, dir)?;
         }
         // First, so that no program makes a new file in the pack meanwhile.
+        let turn = self.layout_turn(dir)?;
         let before = self.own_layout(dir)?;
         if self.workload_of(&dir.join("file"))? == Workload::Small {
             let mut layout = before.clone().unwrap_or_default();
             layout.workload = Some(Workload::Auto);
             self.set_directory_layout(dir, Some(&layout))?;
         }
+        drop(turn);
         let Some(pack) = found else {
             self.take_up(None, dir, &mut done)?;
             remove_dir(store, &aside)?;

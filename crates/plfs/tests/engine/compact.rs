@@ -766,3 +766,32 @@ fn compactions_among_writers_and_readers_lose_nothing() {
     assert!(fixture.content() == vec![60; 64_000]);
     assert!(compacted.load(Ordering::Relaxed) > 0, "no compaction ever came through");
 }
+
+/// Who may only read a file could write its clock, and so decide which of its writes win.
+#[test]
+fn who_may_only_read_a_file_does_not_set_its_clock() {
+    let fixture = Fixture::new();
+    let (plfs, name) = (fixture.process(), Path::new(NAME));
+    let make = || {
+        let file = open(&plfs);
+        file.write_at(b"one", 0).unwrap();
+        file.close().unwrap();
+        plfs.chmod(name, 0o644).unwrap();
+        plfs.compact(name, |_| ControlFlow::Continue(())).unwrap();
+        plfs.container(name).unwrap().unwrap().0.dir.join("clock")
+    };
+    let clock = make();
+    let stat = || fixture.memory.stat(&clock, Links::Stay).unwrap();
+    assert_eq!(stat().mode & 0o777, 0o644);
+    // Whom the file lets write must raise it, whatever his group.
+    for (mode, of_clock) in [(0o664, 0o666), (0o600, 0o644), (0o622, 0o666), (0o444, 0o644)] {
+        plfs.chmod(name, mode).unwrap();
+        assert_eq!(stat().mode & 0o777, of_clock, "{mode:o}");
+    }
+    plfs.chown(name, Some(5), Some(6), Links::Stay).unwrap();
+    assert_eq!((stat().uid, stat().gid), (5, 6));
+    // Root makes one for its owner.
+    fixture.memory.unlink(&clock).unwrap();
+    assert_eq!(make(), clock);
+    assert_eq!((stat().uid, stat().mode & 0o777), (5, 0o644));
+}

@@ -1039,3 +1039,42 @@ fn what_comes_late_below_lost_data_is_found() {
     assert_eq!(reader.read_at(&mut bytes, 0).unwrap(), 9_000);
     assert_eq!(bytes, [b'o'; 9_000]);
 }
+
+/// A power cut left less of an index log than the flat index has, and the flat index could not be
+/// opened by the next writer for a moment: he appended in the place of what was lost, and then the
+/// flat index seemed to fit again.
+#[test]
+fn nobody_goes_on_with_a_log_set_whose_flat_index_cannot_be_read() {
+    let (memory, path) = (memory(), Path::new("/m/f"));
+    let store = FaultStore::new(Arc::new(memory.clone()));
+    let process = || {
+        let config = Config { shared_memory: None, ..Config::shared() };
+        Plfs::new(Arc::new(store.clone()), config)
+    };
+    let plfs = process();
+    let file = open(&plfs, path).unwrap();
+    for i in 0..20 {
+        file.write_at(&[b'a' + i as u8; 7], i * 10).unwrap();
+        file.commit().unwrap();
+    }
+    file.close().unwrap();
+    plfs.flatten(path).unwrap();
+    let dir = plfs.container(path).unwrap().unwrap().0.dir;
+    let sets = || {
+        let names = memory.list(&dir).unwrap().into_iter();
+        names.filter(|entry| entry.name.len() == 8).map(|entry| dir.join(entry.name)).collect()
+    };
+    let before: Vec<PathBuf> = sets();
+    let index = before[0].join("index");
+    let half = memory.stat(&index, Links::Stay).unwrap().len / 128 * 64;
+    memory.open(&index, Open::READ_WRITE).unwrap().set_len(half).unwrap();
+    let late = process();
+    store.fail_matching("/flat", Op::Open, Errno::MFILE);
+    let file = open(&late, path).unwrap();
+    file.write_at(b"new", 5).unwrap();
+    file.commit().unwrap();
+    store.reset();
+    assert_eq!(memory.stat(&index, Links::Stay).unwrap().len, half);
+    let after: Vec<PathBuf> = sets();
+    assert_eq!((before.len(), after.len()), (1, 2));
+}

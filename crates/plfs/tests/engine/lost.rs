@@ -3,7 +3,9 @@
 //! another repair, and whatever somebody planted.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -327,6 +329,33 @@ fn the_next_close_does_not_hide_that_an_index_log_is_lost() {
     }
 }
 
+/// Who could not read the summary from before wrote a new one, which hid that a log set was lost.
+#[test]
+fn a_close_that_cannot_read_the_summary_does_not_hide_that_a_log_set_is_lost() {
+    let mut fixture = Fixture::new();
+    fixture.config.backends.clear();
+    let path = fixture.root.join("f");
+    let process = || Plfs::new(fixture.arc(), fixture.config.clone());
+    let both = (process(), process());
+    let files = [open(&both.0, &path), open(&both.1, &path)];
+    for file in &files {
+        file.write_at(b"bytes", 7).unwrap();
+    }
+    files.into_iter().for_each(|file| file.close().unwrap());
+    let sets = fs::read_dir(fixture.dir()).unwrap().map(|entry| entry.unwrap().path());
+    let set = sets.into_iter().find(|path| path.join("index").exists()).unwrap();
+    fs::rename(&set, fixture.root.join("saved")).unwrap();
+    let file = open(&process(), &path);
+    file.write_at(b"new", 0).unwrap();
+    fixture.store.fail_matching("/super", Op::ReadAt, Errno::IO);
+    let _ = file.close();
+    fixture.store.reset();
+    let report = plfs::check_name(&fixture.arc(), &path, &[]);
+    let is_said = report.health() == Health::Corrupt
+        || report.findings.iter().any(|finding| finding.what.contains("index log is lost"));
+    assert!(is_said, "{report:?}");
+}
+
 /// Somebody who may write in the container made a link `SET.gone` beside a log set: a repair took
 /// that for what is left of the set, and removed its data on the other backend.
 #[test]
@@ -427,6 +456,41 @@ fn all_that_a_repair_takes_out_can_be_put_back() {
         lost.iter().for_each(|lost| plfs::discard(&fixture.arc(), lost).unwrap());
         assert!(fixture.lost().is_empty() && lost.iter().all(|lost| !lost.dir.exists()));
     }
+}
+
+/// The note of a data log on another backend says where its container lies: as text that was not
+/// UTF-8, or had several lines, it was another place, and nothing could be put back.
+#[test]
+fn what_is_of_a_container_with_an_odd_path_can_be_put_back() {
+    let top = fresh_dir();
+    for odd in [&b"r\xffoot"[..], b"ro\not", b"ro\\not", b"root\\", b"a\nwhy \\\\\nsince 9\n"] {
+        let (root, other) = (top.join(OsStr::from_bytes(odd)), top.join("other"));
+        fs::create_dir(&root).unwrap();
+        fs::create_dir(&other).unwrap();
+        let backends = vec![other.clone()];
+        let config = Config { backends, shared_memory: None, streams: 2, ..Config::shared() };
+        let plfs = Plfs::posix(config.clone());
+        let file = open(&plfs, &root.join("f"));
+        file.write_at(b"bytes", 0).unwrap();
+        file.close().unwrap();
+        let dir = plfs.container(&root.join("f")).unwrap().unwrap().0.dir;
+        let set = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        let set = set.into_iter().find(|path| path.is_dir()).unwrap();
+        let data = other.join(set.strip_prefix(&root).unwrap()).join("00.00000004.data");
+        fs::create_dir_all(data.parent().unwrap()).unwrap();
+        fs::write(&data, [8; 6000]).unwrap();
+        let store: Arc<dyn Store> = Arc::new(PosixStore::new());
+        let report = plfs::check_name(&store, &root.join("f"), &[]);
+        plfs::repair(&store, &config, &report, 0).unwrap();
+        let lost = plfs::lost_and_found(&store, &other).unwrap();
+        assert!(lost.len() == 1 && lost[0].from == data && lost[0].why.contains("no index record"));
+        assert!(!data.exists() && lost[0].since.sec > 9);
+        plfs::put_back(&store, &lost[0]).unwrap();
+        assert_eq!(fs::read(&data).unwrap(), [8; 6000]);
+        fs::remove_dir_all(&root).unwrap();
+        fs::remove_dir_all(&other).unwrap();
+    }
+    fs::remove_dir(top).unwrap();
 }
 
 /// A repair, or an undo, that dies at any of its calls loses nothing, and the next one completes

@@ -619,6 +619,34 @@ fn an_open_file_outlives_its_directory() {
     }
 }
 
+/// A repair moved the pack of a directory that was removed to lost+found, while who had removed it
+/// went on with a file of it.
+#[test]
+fn a_repair_leaves_the_pack_of_an_open_file() {
+    for world in [World::new(), World::shared()] {
+        let (plfs, other) = (world.plfs(), world.plfs());
+        let file = create(&plfs, "f").unwrap();
+        file.write_at(b"one", 0).unwrap();
+        plfs.remove_packed(Path::new(DIR)).unwrap();
+        let store: Arc<dyn Store> = Arc::new(world.memory.clone());
+        let repair = || {
+            let mounts = [PathBuf::from("/m")];
+            let reports = plfs::check_tree(&store, Path::new("/m"), &mounts, |_| {}).unwrap();
+            let done =
+                reports.iter().map(|it| plfs::repair(&store, other.config(), it, 0).unwrap());
+            done.flatten().count()
+        };
+        assert_eq!(repair(), 0);
+        file.write_at(b"two", 3).unwrap();
+        file.sync().unwrap();
+        let mut bytes = [0; 9];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 6);
+        assert_eq!(&bytes[..6], b"onetwo");
+        file.close().unwrap();
+        assert_eq!(repair(), 0, "the last close took it away");
+    }
+}
+
 /// Of the name of a pack, which has all files of its directory, nobody is told who removes or
 /// renames files: it went, and the files with it.
 #[test]

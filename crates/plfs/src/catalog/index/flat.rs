@@ -54,13 +54,13 @@ pub(super) enum Unfit {
 
 impl Index {
     /// The flat index if it fits the log of `set`, whatever became of the others; else an empty
-    /// one. `None` if it has more than is left of the log.
+    /// one. `None` if it has more than is left of the log, or nobody can tell now.
     pub(crate) fn flat_for(container: &Container, set: u32) -> Option<Index> {
         let mut index = Index::default();
         match index.load_flat(container, Expect::Log(set)) {
             Ok(Ok(())) => Some(index),
-            Ok(Err(Unfit::Outlived(_))) => None,
-            _ => Some(Index::default()),
+            Ok(Err(Unfit::Outlived(_))) | Err(_) => None,
+            Ok(Err(Unfit::Other(_))) => Some(Index::default()),
         }
     }
 
