@@ -242,8 +242,8 @@ impl StoreFile for PosixFile {
     }
 
     fn is_open_elsewhere(&self) -> bool {
-        // A lease is given if no other open file is there. Who opens the file as long as we have it
-        // waits, and we get a signal: SIGIO, which ends a process, unless we name one that does not.
+        // A lease is given if no other open file is there. Who opens the file as long as we have
+        // it waits, and we get a signal: SIGIO, which ends a process, or one that we name.
         let ask = |how, what| fcntl_number(self.as_fd(), how, what);
         let is_alone = ask(linux::F_SETSIG, linux::SIGURG).is_ok()
             && ask(linux::F_SETLEASE, linux::F_WRLCK).is_ok();
