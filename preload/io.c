@@ -515,8 +515,11 @@ static int64_t ofd_lseek(struct ofd *o, int fd, int64_t offset, int whence)
 
 EXPORT off_t lseek(int fd, off_t offset, int whence)
 {
-	if (!fd_is_container(fd))
+	if (!fd_is_container(fd)) {
+		if (whence == SEEK_SET)
+			listing_forget(fd);
 		return REAL(lseek)(fd, offset, whence);
+	}
 	if (fd_is_reader(fd) && (whence == SEEK_SET || whence == SEEK_CUR || door_thread.inside ||
 					door_is_plain(fd)))
 		return REAL(lseek)(fd, offset, whence);

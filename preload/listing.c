@@ -20,6 +20,9 @@ struct listing {
 	size_t next;
 	/* All were given, or the program went elsewhere: the kernel goes on. */
 	bool ended;
+	/* The program went to where the names may come once more. For a moment a flat directory has
+	 * two maps, so that they come is no sign of that. */
+	bool again;
 	/* The kernel's position behind the pack's own name. */
 	long behind;
 	struct dirent entry;
@@ -153,12 +156,14 @@ EXPORT struct dirent *readdir(DIR *dir)
 		e = NULL;
 		if (!pack)
 			continue;
+		if (l && !l->again)
+			continue;
 		if (!l && begin(dir, dirfd(dir), &l) < 0)
 			return NULL;
 		if (!l)
 			continue;
 		l->next = 0;
-		l->ended = false;
+		l->ended = l->again = false;
 		e = next_entry(l);
 	}
 	return e;
@@ -214,7 +219,7 @@ EXPORT void seekdir(DIR *dir, long position)
 		l = find_names(dir);
 	bool told = l && position < 0;
 	if (l)
-		l->ended = !told;
+		l->ended = l->again = !told;
 	if (told)
 		l->next = (size_t)(position & ~TOLD);
 	REAL(seekdir)(dir, told ? l->behind : position);
@@ -238,17 +243,14 @@ static ssize_t hide_entries(int fd, char *buf, ssize_t n, bool *pack)
 	return n;
 }
 
-/* Fills a buffer of getdents64 with names of a pack. 0: there are no more, and the listing is gone.
- */
+/* Fills a buffer of getdents64 with names of a pack. 0: there are no more. */
 static ssize_t fill(struct listing *l, char *buf, size_t room)
 {
 	size_t used = 0;
 	for (;;) {
 		struct dirent *e = next_entry(l);
-		if (!e) {
-			drop(l);
+		if (!e)
 			return (ssize_t)used;
-		}
 		if (used + e->d_reclen > room) {
 			l->next--;
 			return used ? (ssize_t)used : -EINVAL;
@@ -268,7 +270,7 @@ EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
 		n = REAL(getdents64)(fd, buf, room);
 		bool pack = false;
 		ssize_t left = n > 0 ? hide_entries(fd, buf, n, &pack) : n;
-		if (pack && begin(NULL, fd, &l) < 0)
+		if (pack && !l && begin(NULL, fd, &l) < 0)
 			return -1;
 		if (n <= 0 || left > 0)
 			return left;
@@ -277,7 +279,9 @@ EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
 
 void listing_forget(int fd)
 {
+	int saved = errno;
 	drop(find(NULL, fd));
+	errno = saved;
 }
 
 /* libc's own scandir reads the directory without calling the exported readdir. */

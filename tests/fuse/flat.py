@@ -545,6 +545,32 @@ def t_doors_meet():
         m.is_clean()
 
 
+def t_a_number_that_a_backend_gives_again_is_another_files():
+    """What was written to a name went to another file: the kernel knew the name of a file that
+    was replaced past the mount, and the next file on the backend has got the number of that."""
+    with Mounted() as m:
+        names = m.on_both(4)
+        places = {name: m.place(name) for name in names if not m.is_elsewhere(name)}
+        (p, place), (q, other), *_ = places.items()
+        for _ in range(20):
+            os.unlink(q)
+            write(p, b"p")
+            number = os.stat(place).st_ino
+            write(f"{m.top}/new", b"p")
+            os.stat(p)
+            os.rename(f"{m.top}/new", place)
+            write(other, b"q")
+            if os.stat(other).st_ino == number:
+                break
+        else:
+            raise Skipped("the file system gives no number again")
+        os.stat(q)
+        os.chmod(p, 0o600)
+        write(p, b" and more", os.O_WRONLY | os.O_APPEND)
+        assert (read(place), read(other)) == (b"p and more", b"q")
+        assert (os.stat(place).st_mode & 0o777, os.stat(other).st_mode & 0o777) == (0o600, 0o644)
+
+
 def t_a_backend_that_is_not_there_is_an_error():
     with Mounted() as m:
         names = m.on_both(3)

@@ -83,6 +83,9 @@ int main(int argc, char **argv)
 		check(getdents64(fd, buf, sizeof buf) > 0, "getdents64");
 	close(fd);
 	fd = open(argv[1], O_RDONLY | O_DIRECTORY);
+	for (int i = 0; i < 5; i++)
+		check(getdents64(fd, buf, sizeof buf) > 0, "getdents64");
+	check(lseek(fd, 0, SEEK_SET) == 0, "lseek");
 	n = 0;
 	for (ssize_t got; (got = getdents64(fd, buf, sizeof buf)) > 0;)
 		for (ssize_t at = 0; at < got;) {
@@ -91,5 +94,7 @@ int main(int argc, char **argv)
 			n += !is_dot(e->d_name);
 		}
 	check(n == want, "getdents64 gives other names");
+	check(getdents64(fd, buf, sizeof buf) == 0, "getdents64 at the end");
+	close(fd);
 	return 0;
 }

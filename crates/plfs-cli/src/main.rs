@@ -423,8 +423,8 @@ enum Command {
     /// in the pack before its plain name goes: whatever ends the command loses nothing, and to run
     /// it again goes on. Programs may use the files meanwhile, through PLFS; it takes some seconds
     /// more than the copies, until all know of the pack. Files that are open, have several names,
-    /// are larger than 1 MiB or no regular files stay as they are, are named, and make the exit
-    /// status 1. Directories below are left alone.
+    /// an access list or extended attributes, are larger than 1 MiB or no regular files stay as
+    /// they are, are named, and make the exit status 1. Directories below are left alone.
     #[command(after_help = "Examples:\n  plfs pack plfs.d/thumbnails\n  plfs layout --workload \
                             small plfs.d/new        for a directory that is still empty")]
     Pack {

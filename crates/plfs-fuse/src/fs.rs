@@ -23,10 +23,10 @@ use std::time::Duration;
 use fuser::{BackingId, FileType};
 use plfs_core::store::{BEHIND_STANDARD, Errno, PosixStore, Store, StoreFile, Time, stat_of};
 use plfs_core::{Access, File, Plfs, may_be_logical};
-use rustix::fs::{Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, StatxFlags};
 
 use crate::creds::{Acting, Caller, as_caller, as_caller_with_groups};
-use crate::inode::{Inode, Inodes, Name, OpenState, ROOT_ID, lock};
+use crate::inode::{Birth, Inode, Inodes, Name, OpenState, ROOT_ID, lock};
 use crate::store::{MountStore, Root, root_of};
 
 pub use names::bare_attr;
@@ -206,6 +206,16 @@ pub fn errno_of(error: plfs_core::Error) -> Errno {
         _ => log::debug!("{error}"),
     }
     errno
+}
+
+/// When what is at a path was made, or the descriptor's file if the path is empty, as far as the
+/// backend says; nothing unless it has this key.
+fn birth_at(dir: impl AsFd, path: &Path, key: (u64, u64)) -> Birth {
+    let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH;
+    let stat = rustix::fs::statx(dir, path, how, StatxFlags::BTIME | StatxFlags::INO).ok()?;
+    let dev = rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor);
+    let is_known = stat.stx_mask & StatxFlags::BTIME.bits() != 0 && (dev, stat.stx_ino) == key;
+    is_known.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec))
 }
 
 fn magic(fd: impl AsFd) -> PathBuf {

@@ -31,6 +31,9 @@ const OF_PACK: u64 = 1 << 63;
 /// Names remembered of one file.
 const NAMES_MAX: usize = 8;
 
+/// When a file was made, as the backend says, if it does: two that had one number have other times.
+pub type Birth = Option<(i64, u32)>;
+
 /// A lock whose holders leave no invalid state: it is used again after a panic.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -92,6 +95,7 @@ pub struct Inode {
     pub id: u64,
     /// [`Inode::key`] when it was looked up first.
     born: (u64, u64),
+    birth: Birth,
     /// The same of a file that has moved out of its pack since.
     moved: OnceLock<(u64, u64)>,
     /// What it is.
@@ -263,6 +267,7 @@ impl Inodes {
         let inode = Arc::new(Inode {
             id: ROOT_ID,
             born: key,
+            birth: None,
             moved: OnceLock::new(),
             packless: Mutex::default(),
             kind: FileType::Directory,
@@ -308,29 +313,32 @@ impl Inodes {
     pub fn look_up<E>(
         &self,
         key: (u64, u64),
+        birth: Birth,
         kind: FileType,
         dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
     ) -> Result<Arc<Inode>, E> {
         let is_own = key.0 == self.root_dev && key.1 > ROOT_ID && key.1 < FIRST_OWN_ID;
-        self.look_up_as(key, kind, is_own.then_some(key.1), None, dir)
+        self.look_up_as((key, birth), kind, is_own.then_some(key.1), None, dir)
     }
 
     /// The inode of a file in a flat directory, looked up once more; `flat` for a directory.
     pub fn look_up_in_flat<E>(
         &self,
         key: (u64, u64),
+        birth: Birth,
         kind: FileType,
         flat: Option<FlatDir>,
         dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
     ) -> Result<Arc<Inode>, E> {
-        self.look_up_as(key, kind, Some(number_in_flat(self.root_dev, key)), flat, dir)
+        let number = number_in_flat(self.root_dev, key);
+        self.look_up_as((key, birth), kind, Some(number), flat, dir)
     }
 
     /// The inode of a file of a pack, looked up once more; `number` is its own, unless another file
     /// has that.
     pub fn look_up_in_pack(&self, key: (u64, u64), number: u64) -> Arc<Inode> {
         let none = || Ok::<_, std::convert::Infallible>(None);
-        match self.look_up_as(key, FileType::RegularFile, Some(number), None, none) {
+        match self.look_up_as((key, None), FileType::RegularFile, Some(number), None, none) {
             Ok(inode) => inode,
             Err(never) => match never {},
         }
@@ -338,14 +346,23 @@ impl Inodes {
 
     fn look_up_as<E>(
         &self,
-        key: (u64, u64),
+        (key, birth): ((u64, u64), Birth),
         kind: FileType,
         number: Option<u64>,
         flat: Option<FlatDir>,
         dir: impl FnOnce() -> Result<Option<OwnedFd>, E>,
     ) -> Result<Arc<Inode>, E> {
         let mut keys = lock(self.of_key(key));
-        if let Some(inode) = keys.get(&key).filter(|inode| inode.kind == kind) {
+        // One that somebody has replaced, and the kernel may still know by its name, whose number
+        // the backend has given again. Never that of a file which is open here.
+        let is_another = |inode: &Inode| match (inode.birth, birth) {
+            (Some(before), Some(now)) => {
+                before != now && inode.open.try_lock().is_ok_and(|open| !open.is_open())
+            }
+            _ => false,
+        };
+        let is_it = |inode: &&Arc<Inode>| inode.kind == kind && !is_another(inode);
+        if let Some(inode) = keys.get(&key).filter(is_it) {
             inode.lookups.fetch_add(1, Ordering::Relaxed);
             return Ok(inode.clone());
         }
@@ -357,6 +374,7 @@ impl Inodes {
         let inode = Arc::new(Inode {
             id,
             born: key,
+            birth,
             moved: OnceLock::new(),
             packless: Mutex::default(),
             kind,
@@ -416,7 +434,10 @@ mod tests {
         let dir =
             || rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).map(Some);
         let table = Inodes::new((5, 1000), dir().unwrap().unwrap());
-        let file = |ino| table.look_up::<()>((5, ino), FileType::RegularFile, || Ok(None)).unwrap();
+        let made = |ino, birth| {
+            table.look_up::<()>((5, ino), birth, FileType::RegularFile, || Ok(None)).unwrap()
+        };
+        let file = |ino| made(ino, None);
         let first = file(7);
         assert_eq!((first.id, file(7).id, table.len()), (7, 7, 2));
         table.lost_its_names((5, 7));
@@ -432,9 +453,17 @@ mod tests {
         table.forget(ROOT_ID, 5);
         assert!(table.get(ROOT_ID).is_some());
         assert!(
-            table.look_up::<()>((6, 7), FileType::RegularFile, || Ok(None)).unwrap().id
+            table.look_up::<()>((6, 7), None, FileType::RegularFile, || Ok(None)).unwrap().id
                 >= FIRST_OWN_ID
         );
+        // One that was replaced past the mount.
+        let before = made(8, Some((1, 0)));
+        assert!(Arc::ptr_eq(&before, &made(8, Some((1, 0)))) && Arc::ptr_eq(&before, &file(8)));
+        let after = made(8, Some((2, 0)));
+        assert!(!Arc::ptr_eq(&before, &after) && Arc::ptr_eq(&after, &file(8)));
+        let file = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty());
+        lock(&after.open).path_fd = Some(Arc::new(file.unwrap()));
+        assert!(Arc::ptr_eq(&after, &made(8, Some((3, 0)))));
     }
 
     #[test]
@@ -443,7 +472,7 @@ mod tests {
             rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         let table = Inodes::new((5, 1000), dir);
         let root = table.get(ROOT_ID).unwrap();
-        let file = table.look_up::<()>((5, 7), FileType::RegularFile, || Ok(None)).unwrap();
+        let file = table.look_up::<()>((5, 7), None, FileType::RegularFile, || Ok(None)).unwrap();
         for name in ["a", "b", "a"] {
             file.add_name(&root, OsStr::new(name));
         }

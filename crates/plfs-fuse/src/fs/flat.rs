@@ -18,7 +18,8 @@ use plfs_core::{Error, File, FlatDir, FlatLine, OpenOptions, link_text_of};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 
 use super::{
-    Door, Entry, Listing, Result, SET_GROUP_ID, dir_of, errno_of, key_of, may_be_name, type_of,
+    Door, Entry, Listing, Result, SET_GROUP_ID, birth_at, dir_of, errno_of, key_of, may_be_name,
+    type_of,
 };
 use crate::creds::{Acting, Caller, as_caller, as_caller_with_groups};
 use crate::inode::{Inode, Name, lock, number_in_flat};
@@ -147,19 +148,19 @@ impl Door {
         flat: &FlatDir,
         name: &OsStr,
     ) -> Result<FileAttr> {
-        let (stat, fd) = self.at_place(parent, name, |place| {
+        let (stat, birth, fd) = self.at_place(parent, name, |place| {
             let stat = rustix::fs::statat(place.dir, &*place.path, AtFlags::SYMLINK_NOFOLLOW)?;
             if type_of(stat.st_mode) != FileType::Directory {
-                return Ok((stat, None));
+                return Ok((stat, birth_at(place.dir, &place.path, key_of(&stat)), None));
             }
             let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let fd = rustix::fs::openat(place.dir, &*place.path, how, Mode::empty())?;
-            Ok((rustix::fs::fstat(&fd)?, Some(fd)))
+            Ok((rustix::fs::fstat(&fd)?, None, Some(fd)))
         })?;
         let kind = type_of(stat.st_mode);
         let below = fd.is_some().then(|| flat.clone());
-        let inode =
-            self.inodes.look_up_in_flat(key_of(&stat), kind, below, || Ok::<_, Errno>(fd))?;
+        let key = key_of(&stat);
+        let inode = self.inodes.look_up_in_flat(key, birth, kind, below, || Ok::<_, Errno>(fd))?;
         inode.add_name(parent, name);
         let attr = match kind {
             FileType::Symlink => self

@@ -15,8 +15,8 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir, RenameFlags, Stat};
 
 use super::attributes::logical_attr;
 use super::{
-    Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, dir_of, errno_of,
-    key_of, magic, may_be_name, type_of,
+    Door, Entry, Handle, Listing, Opened, READ_WRITE, Result, SET_GROUP_ID, birth_at, dir_of,
+    errno_of, key_of, magic, may_be_name, type_of,
 };
 use crate::acl;
 use crate::creds::{Caller, as_caller, as_caller_with_groups};
@@ -52,7 +52,9 @@ impl Door {
             fd = Some(opened);
         }
         let directory = type_of(stat.st_mode) == FileType::Directory;
-        let inode = self.inodes.look_up(key_of(&stat), type_of(stat.st_mode), || match fd {
+        let (key, kind) = (key_of(&stat), type_of(stat.st_mode));
+        let birth = if directory { None } else { birth_at(dir, Path::new(name), key) };
+        let inode = self.inodes.look_up(key, birth, kind, || match fd {
             // Forgotten since we looked.
             None if directory => Ok(Some(rustix::fs::openat(
                 dir,
@@ -199,10 +201,14 @@ impl Door {
         let is_flat = self.flat(&parent)?.is_some();
         let (key, kind) = ((stat.dev, stat.ino), FileType::RegularFile);
         let none = || Ok::<_, Errno>(None);
+        let birth = match file.plain_file().as_ref().and_then(|plain| plain.fd()) {
+            Some(fd) => birth_at(fd, Path::new(""), key),
+            None => None,
+        };
         let inode = match file.packed_id() {
-            None if is_flat => self.inodes.look_up_in_flat(key, kind, None, none)?,
+            None if is_flat => self.inodes.look_up_in_flat(key, birth, kind, None, none)?,
             Some((pack, id)) => self.inodes.look_up_in_pack(self.packs.key(pack, id), stat.ino),
-            None => self.inodes.look_up(key, kind, none)?,
+            None => self.inodes.look_up(key, birth, kind, none)?,
         };
         inode.add_name(&parent, name);
         inode.mode.store(stat.mode, Ordering::Relaxed);

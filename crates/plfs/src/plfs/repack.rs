@@ -56,9 +56,9 @@ struct Incoming {
 
 impl Plfs {
     /// Moves the small plain files of a directory into its pack, which is made if there is none,
-    /// and makes the directory one for small files. Files that are open, have several names, are
-    /// larger than 1 MiB or no regular files stay, and are named. `progress` is told what has been
-    /// moved so far, and may end it.
+    /// and makes the directory one for small files. Files that are open, have several names, an
+    /// access list or extended attributes, are larger than 1 MiB or no regular files stay, and are
+    /// named. `progress` is told what has been moved so far, and may end it.
     ///
     /// Other processes may use the files meanwhile; `settles` ([`REPACK_SETTLES`]) is how long they
     /// believe what they have found out of the directory. Where nobody can tell whether other nodes
@@ -235,6 +235,9 @@ impl Plfs {
         if self.is_in_use(file.as_ref(), &stat, &path) {
             return Ok(Taken::Stays("it is open"));
         }
+        if store::has_attributes(file.as_ref()).at("list the attributes of", &path)? {
+            return Ok(Taken::Stays("it has an access list or extended attributes"));
+        }
         let bytes = whole(file.as_ref(), &path)?;
         Ok(Taken::In(Incoming { name: name.to_owned(), file, stat, bytes }))
     }
@@ -291,6 +294,7 @@ impl Plfs {
                 && (now.mode, now.uid, now.gid, now.mtime)
                     == (stat.mode, stat.uid, stat.gid, stat.mtime)
                 && whole(file.as_ref(), &moved)? == bytes
+                && !store::has_attributes(file.as_ref()).at("list the attributes of", &moved)?
                 && !self.is_in_use(file.as_ref(), &stat, &moved);
             if is_same {
                 store.unlink(&moved).at("remove", &moved)?;

@@ -128,7 +128,18 @@ impl Names<'_> {
         how: How,
     ) -> Result<bool> {
         let store = self.store;
-        let like = store.stat(&dir.home, Links::Follow).at("stat", &dir.home)?;
+        let mut like = store.stat(&dir.home, Links::Follow).at("stat", &dir.home)?;
+        let is_sticky = like.mode & 0o1000 != 0;
+        if is_sticky {
+            // Who may rename or remove it there is its owner, also if root has done this.
+            match store.stat(source.path(), Links::Stay) {
+                Err(errno) if is_gone(errno) => return Ok(false),
+                other => {
+                    let of = other.at("stat", source.path())?;
+                    (like.uid, like.gid) = (of.uid, of.gid);
+                }
+            }
+        }
         let (from, to) = (&source.spot.base, &place.base);
         let moved = Moved { backend: from.backend, slot: new_uuid(), aside: new_uuid() };
         let text = PathBuf::from(OsString::from_vec(Target::Moved(moved).encode()));
@@ -137,23 +148,28 @@ impl Names<'_> {
         let (entry, old) = (slot.join(format::ENTRY), aside.join(format::ENTRY));
         let via = [Via { at: place.clone(), moved }];
         let led = (|| {
-            if target.stat.is_none() {
+            if target.stat.is_none() && !is_sticky {
                 return store.symlink(&text, &place.path).at("create", &place.path);
             }
-            store.link(&place.path, &old).at("link", &place.path)?;
-            // A power cut must not keep the link below and lose what it leads to.
-            store.sync_dir(&aside).at("sync", &aside)?;
-            store.sync_dir(&to.path).at("sync", &to.path)?;
+            if target.stat.is_some() {
+                store.link(&place.path, &old).at("link", &place.path)?;
+                // A power cut must not keep the link below and lose what it leads to.
+                store.sync_dir(&aside).at("sync", &aside)?;
+                store.sync_dir(&to.path).at("sync", &to.path)?;
+            }
             let tmp = to.at(&new_uuid());
             store.symlink(&text, &tmp).at("create", &tmp)?;
-            let put = match self.turn_at(place, target) {
-                Ok(Some(_turn)) => store.rename(&tmp, &place.path).at("rename", &tmp),
-                Ok(None) => Err(Errno::EXIST).at("rename", &tmp),
-                Err(error) => Err(error),
-            };
-            put.inspect_err(|_| {
+            let put = self.give(&tmp, &like).and_then(|()| match target.stat {
+                None => store.link(&tmp, &place.path).at("create", &place.path),
+                Some(_) => match self.turn_at(place, target)? {
+                    Some(_turn) => store.rename(&tmp, &place.path).at("rename", &tmp),
+                    None => Err(Errno::EXIST).at("rename", &tmp),
+                },
+            });
+            if put.is_err() || target.stat.is_none() {
                 let _ = store.unlink(&tmp);
-            })
+            }
+            put
         })();
         if let Err(error) = led {
             let _ = store.unlink(&old);

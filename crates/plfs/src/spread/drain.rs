@@ -501,7 +501,8 @@ impl Names<'_> {
                     return stays(Errno::BUSY, "it has several names: copy it, and remove them");
                 }
                 (Kind::File, _) => {
-                    if Time::now().ns() - stat.mtime.ns() < TICK.as_nanos() as i128 {
+                    // Which a change of anything moves, and a program cannot set.
+                    if Time::now().ns() - stat.ctime.ns() < TICK.as_nanos() as i128 {
                         thread::sleep(TICK);
                         let now = self.store.stat(found.path(), Links::Stay);
                         if !now.is_ok_and(|now| what(&now) == what(&stat)) {
@@ -656,7 +657,7 @@ impl Names<'_> {
         })
     }
 
-    /// Gives a name to the copy of what has it, if that is still there and `is_same`.
+    /// Gives a name to the copy of what has it, if that is still there, unchanged, and `is_same`.
     fn exchange(
         &self,
         dir: &Dir,
@@ -673,6 +674,12 @@ impl Names<'_> {
         let _turn = self.drain_turn(dir)?;
         // What a drain left that died belongs there.
         if store.stat(&aside.path, Links::Stay).is_ok() {
+            return Ok(Is::Another);
+        }
+        // The rename itself moves this time. What it says besides the others: attributes, or bytes
+        // that were written by who has set the time of modification back.
+        let now = store.stat(found.path(), Links::Stay);
+        if !now.is_ok_and(|now| found.stat.is_some_and(|stat| stat.ctime == now.ctime)) {
             return Ok(Is::Another);
         }
         match store.rename(found.path(), &aside.path) {

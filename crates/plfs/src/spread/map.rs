@@ -251,14 +251,20 @@ impl Names<'_> {
         self.make_shared_dirs(&base.path)?;
         store.mkdir(&path, like.mode & 0o3777).at("create", &path)?;
         store.chmod(&path, like.mode & 0o3777).at("set the mode of", &path)?;
-        let stat = store.stat(&path, Links::Stay).at("stat", &path)?;
-        if (stat.uid, stat.gid) != (like.uid, like.gid) {
-            match store.chown(&path, Some(like.uid), Some(like.gid), Links::Stay) {
-                Err(Errno::PERM) => {}
-                other => other.at("set the owner of", &path)?,
-            }
-        }
+        self.give(&path, like)?;
         Ok(path)
+    }
+
+    /// Gives what was made to the owner of another thing, if the process may.
+    pub(super) fn give(&self, path: &Path, like: &Stat) -> Result<()> {
+        let stat = self.store.stat(path, Links::Stay).at("stat", path)?;
+        if (stat.uid, stat.gid) == (like.uid, like.gid) {
+            return Ok(());
+        }
+        match self.store.chown(path, Some(like.uid), Some(like.gid), Links::Stay) {
+            Ok(()) | Err(Errno::PERM) => Ok(()),
+            Err(errno) => Err(errno).at("set the owner of", path),
+        }
     }
 
     /// Takes the shadows and the map of a directory away that has no names; ENOTEMPTY if it has.

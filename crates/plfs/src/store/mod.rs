@@ -506,6 +506,11 @@ pub(crate) fn copy_attributes(from: &dyn StoreFile, to: &dyn StoreFile) -> Resul
     }
 }
 
+/// Whether somebody has given a file extended attributes, an access list or capabilities.
+pub(crate) fn has_attributes(of: &dyn StoreFile) -> Result<bool> {
+    of.fd().map_or(Ok(false), posix::has_attributes)
+}
+
 /// Bytes that stay valid as long as this value lives: a file map or memory.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 

@@ -32,7 +32,7 @@ pub use fd::{BEHIND_STANDARD, HighFd, owns_fd};
 pub(super) use fd::{BareFd, soft_limit};
 use file::Fd;
 pub use file::PosixFile;
-pub(crate) use file::copy_attributes;
+pub(crate) use file::{copy_attributes, has_attributes};
 use file_system::file_system;
 
 use super::beneath::{Dir, Inside, Kept, READ_DIR, Spot, beneath, chmod};

@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plfs::store::{Errno, Kind, Links, Store};
+use plfs::store::{Errno, Kind, Links, Open, PosixStore, Store};
 use plfs::{
     Backends, Config, Error, Finding, Layout, OpenOptions, Plfs, Result, Workload, add_backend,
 };
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, explored, rounds, seeds};
+
+use crate::scratch::fresh_dir;
 
 const DIR: &str = "/m/d";
 const BACKENDS: [&str; 4] = ["/m", "/n", "/o", "/p"];
@@ -691,6 +693,53 @@ fn names_are_used_while_they_are_drained() {
         assert_eq!(get(&plfs, &at(format!("stays{i}"))).unwrap(), format!("{i}").as_bytes());
     }
     assert_eq!(all.len() as u64, 200 + turn.load(Ordering::Relaxed) / 2);
+}
+
+/// A file was written after it was copied and before the copy got its name, by a program that set
+/// its times back as rsync and tar do; another one got attributes then. Both were lost.
+#[test]
+fn what_is_written_with_its_old_time_while_a_drain_copies_it_is_there() {
+    let memory = memory();
+    let plfs = node(memory.clone());
+    let name = (0..).map(|i| at(format!("f{i}"))).find(|name| {
+        put(&plfs, name, b"old").unwrap();
+        backend(&plfs, name) == Path::new("/n")
+    });
+    let name = name.unwrap();
+    thread::sleep(Duration::from_millis(25));
+    let before = plfs.stat(&name, Links::Stay).unwrap().stat;
+    let faults = FaultStore::new(Arc::new(memory.clone()));
+    let (other, path) = (node(memory.clone()), name.clone());
+    let times = (Some(before.atime), Some(before.mtime));
+    faults.before("spread.copy.", Op::SyncAll, move || {
+        put(&other, &path, b"new").unwrap();
+        other.set_times(&path, times.0, times.1).unwrap();
+    });
+    let done = drain(faults).unwrap();
+    assert!(done.left.is_empty(), "{done:?}");
+    assert_eq!(get(&plfs, &name).unwrap(), b"new");
+    assert_ne!(backend(&plfs, &name), Path::new("/n"));
+}
+
+/// Who opened a file at the moment when a drain asked whether it is open ended the drain: the
+/// kernel sends a signal to who has a lease.
+#[test]
+fn who_opens_a_file_does_not_end_who_asks_whether_it_is_open() {
+    let (store, path) = (PosixStore::new(), fresh_dir().join("file"));
+    let file = store.open(&path, Open::create_new(0o600)).unwrap();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                drop(store.open(&path, Open::READ).unwrap());
+            }
+        });
+        for _ in 0..200_000 {
+            file.is_open_elsewhere();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    assert!(!file.is_open_elsewhere());
 }
 
 /// A backend goes away while names are drained from it, or to it.

@@ -242,11 +242,13 @@ impl StoreFile for PosixFile {
     }
 
     fn is_open_elsewhere(&self) -> bool {
-        // A lease is given if no other open file is there.
-        let ask = |kind| fcntl_number(self.as_fd(), linux::F_SETLEASE, kind);
-        let is_alone = ask(linux::F_WRLCK).is_ok();
+        // A lease is given if no other open file is there. Who opens the file as long as we have
+        // it waits, and we get a signal: SIGIO, which ends a process, or one that we name.
+        let ask = |how, what| fcntl_number(self.as_fd(), how, what);
+        let is_alone = ask(linux::F_SETSIG, linux::SIGURG).is_ok()
+            && ask(linux::F_SETLEASE, linux::F_WRLCK).is_ok();
         if is_alone {
-            let _ = ask(linux::F_UNLCK);
+            let _ = ask(linux::F_SETLEASE, linux::F_UNLCK);
         }
         !is_alone
     }
@@ -385,6 +387,20 @@ pub(crate) fn copy_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Resul
         }
     }
     Ok(())
+}
+
+/// [`has_attributes`](crate::store::has_attributes) of a descriptor.
+pub(crate) fn has_attributes(of: BorrowedFd<'_>) -> Result<bool> {
+    let mut names = vec![0; ATTRIBUTES_BYTES];
+    let length = match rustix::fs::flistxattr(of, names.as_mut_slice()) {
+        Err(Errno::OPNOTSUPP) => return Ok(false),
+        other => other?,
+    };
+    Ok(names[..length].split(|byte| *byte == 0).any(|name| {
+        name.starts_with(b"user.") && name != attribute::NAME.as_bytes()
+            || name == b"system.posix_acl_access"
+            || name == b"security.capability"
+    }))
 }
 
 /// What all names of attributes of a file take at most, and one value.
