@@ -573,10 +573,10 @@ t_attributes() {
     grep -q 'Permission denied' err
 }
 
-# `plfs pack` and `plfs unpack` take turns, and are killed, while processes of two nodes make,
-# write, append to, replace and remove files: what a close or a rename has acknowledged is there.
-# Each name was hidden, or lost, that was written by one who still believed that there is a pack, or
-# none.
+# `plfs pack` and `plfs unpack` take turns, come at once, and are killed, while processes of two
+# nodes make, write, append to, replace and remove files: what a close or a rename has acknowledged
+# is there. Each name was hidden, or lost, that was written by one who still believed that there is
+# a pack, or none.
 t_repacked() {
     cat > writer.py <<'END'
 import errno, os, random, sys, time
@@ -656,6 +656,12 @@ END
         # One kill in three.
         if [ $((turn++ % 3)) = 2 ]; then
             PLFS_SHARED_MEMORY=$PWD/one timeout --foreground -s KILL "$((RANDOM % 5)).$((RANDOM % 9))" plfs $what m/s > out 2>&1 || true
+        elif [ $((turn % 5)) = 4 ]; then
+            # Two at once: the second one waits.
+            PLFS_SHARED_MEMORY=$PWD/two plfs pack m/s >> said 2>&1 & pids+=($!)
+            PLFS_SHARED_MEMORY=$PWD/one plfs unpack m/s >> said 2>&1 || true
+            wait "${pids[-1]}" || true
+            unset "pids[-1]"
         else
             PLFS_SHARED_MEMORY=$PWD/one plfs $what m/s >> said 2>&1 || true
         fi

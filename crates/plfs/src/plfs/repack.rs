@@ -71,6 +71,8 @@ impl Plfs {
         settles: Duration,
         mut progress: impl FnMut(&Repacked) -> ControlFlow<()>,
     ) -> Result<Repacked> {
+        // Others who pack it, unpack it or set its layout wait, or are told.
+        let _alone = self.layout_turn(dir)?;
         self.take_back(dir)?;
         drop(self.make_pack(dir)?);
         let pack = self.own_view(dir)?;
@@ -82,7 +84,6 @@ impl Plfs {
             remove_dir(self.process.store.as_ref(), &dir.join(pack::OUT))?;
         }
         if self.workload_of(&dir.join("file"))? != Workload::Small {
-            let _turn = self.layout_turn(dir)?;
             let mut layout = self.own_layout(dir)?.unwrap_or_default();
             layout.workload = Some(Workload::Small);
             self.set_directory_layout(dir, Some(&layout))?;
@@ -333,6 +334,7 @@ impl Plfs {
     ) -> Result<Repacked> {
         let (mut done, aside) = (Repacked::default(), dir.join(pack::OUT));
         let store = self.process.store.as_ref();
+        let _alone = self.layout_turn(dir)?;
         self.leave_packs()?;
         self.take_back(dir)?;
         let options = PackOptions { batch: true, ..PackOptions::default() };
@@ -342,14 +344,12 @@ impl Plfs {
             self.begin_to_change(&pack, dir)?;
         }
         // First, so that no program makes a new file in the pack meanwhile.
-        let turn = self.layout_turn(dir)?;
         let before = self.own_layout(dir)?;
         if self.workload_of(&dir.join("file"))? == Workload::Small {
             let mut layout = before.clone().unwrap_or_default();
             layout.workload = Some(Workload::Auto);
             self.set_directory_layout(dir, Some(&layout))?;
         }
-        drop(turn);
         let Some(pack) = found else {
             self.take_up(None, dir, &mut done)?;
             remove_dir(store, &aside)?;
