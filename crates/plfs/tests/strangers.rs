@@ -532,7 +532,7 @@ impl Store for Strict {
 
 /// Somebody with umask 077 wrote a file that all may read and write. The flat index of the close
 /// and the clock of a compaction were readable for nobody else: others could not read the file any
-/// more, or not write it.
+/// more, or not write it. Who may only read it does not set its clock.
 #[test]
 fn a_strict_umask_keeps_nobody_out_of_what_a_close_leaves() {
     let (dir, mem) = (Scratch::new(), MemStore::new());
@@ -544,10 +544,13 @@ fn a_strict_umask_keeps_nobody_out_of_what_a_close_leaves() {
     }
     let inside = file.container().unwrap().dir.clone();
     file.close().unwrap();
+    plfs.chmod(path, 0o666).unwrap();
     plfs.compact(path, |_| std::ops::ControlFlow::Continue(())).unwrap();
     plfs.flatten(path).unwrap();
     let mode = |name: &str| mem.stat(&inside.join(name), Links::Stay).unwrap().mode & 0o666;
     assert_eq!((mode("flat"), mode("clock")), (0o644, 0o666));
+    plfs.chmod(path, 0o644).unwrap();
+    assert_eq!((mode("flat"), mode("clock")), (0o644, 0o644));
 }
 
 /// A flat index that this user may not read is one that cannot be used: the logs say the same.
