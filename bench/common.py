@@ -51,7 +51,8 @@ def cargo_example(package, name):
         [
             os.environ.get("CARGO", "cargo"),
             "build",
-            "--release",
+            "--profile",
+            "dist",
             "--locked",
             "-q",
             "-p",
@@ -61,9 +62,7 @@ def cargo_example(package, name):
         ],
         cwd=TOP,
     )
-    return os.path.join(
-        TOP, os.environ.get("CARGO_TARGET_DIR", "target"), "release", "examples", name
-    )
+    return os.path.join(TOP, os.environ.get("CARGO_TARGET_DIR", "target"), "dist", "examples", name)
 
 
 def plfs_run(build, dirs):

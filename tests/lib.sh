@@ -31,6 +31,6 @@ cargo_tests() { # OPTION... -- [WORD...]
     while [ "$1" != -- ]; do options+=("$1") && shift; done
     shift
     [ $# -gt 0 ] || set -- ""
-    for word; do "${CARGO:-cargo}" test --locked --workspace "${options[@]}" -- "$word" || status=1; done
+    for word; do "${CARGO:-cargo}" test --release --locked --workspace "${options[@]}" -- "$word" || status=1; done
     return $status
 }

@@ -39,7 +39,7 @@ for mpi in mpich openmpi; do
 done
 cd "$here/../.." || exit 2
 # With the settings of cargo test, which has built most of it.
-if ${CARGO:-cargo} build --quiet --locked --profile test --workspace --example door; then cp "${CARGO_TARGET_DIR:-target}/debug/examples/door" "$work/servers/"; else result rust fail "does not compile"; fi
+if ${CARGO:-cargo} build --quiet --release --locked --workspace --example door; then cp "${CARGO_TARGET_DIR:-target}/release/examples/door" "$work/servers/"; else result rust fail "does not compile"; fi
 
 python3 "$here/run.py" "$work" "$build/bin/plfs" "$work/servers" "$@" 2> "$work/err" | tee "$work/out"
 [ "${PIPESTATUS[0]}" = 0 ] || result run.py fail "it did not run to its end"

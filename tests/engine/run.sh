@@ -12,14 +12,14 @@ cargo=${CARGO:-cargo}
 status=0
 # The models are tests/models; examples have no tests.
 if [ $# = 0 ]; then
-    "$cargo" test --locked --workspace --exclude plfs-model --no-fail-fast --lib --bins --tests || status=1
+    "$cargo" test --release --locked --workspace --exclude plfs-model --no-fail-fast --lib --bins --tests || status=1
     # Of all crates: those of one alone would have other features, and all be compiled again.
-    "$cargo" test --locked --workspace --exclude plfs-model --doc || status=1
+    "$cargo" test --release --locked --workspace --exclude plfs-model --doc || status=1
 fi
 tests=crates/plfs/tests
 for word; do
-    if [ -e "$tests/engine/$word.rs" ]; then "$cargo" test --locked -p plfs --test engine -- "$word::" || status=1
-    elif [ -e "$tests/$word.rs" ] || [ -e "$tests/$word/main.rs" ]; then "$cargo" test --locked -p plfs --test "$word" || status=1
-    else "$cargo" test --locked --workspace -- "$word" || status=1; fi
+    if [ -e "$tests/engine/$word.rs" ]; then "$cargo" test --release --locked -p plfs --test engine -- "$word::" || status=1
+    elif [ -e "$tests/$word.rs" ] || [ -e "$tests/$word/main.rs" ]; then "$cargo" test --release --locked -p plfs --test "$word" || status=1
+    else "$cargo" test --release --locked --workspace -- "$word" || status=1; fi
 done
 exit $status

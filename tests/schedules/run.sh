@@ -10,4 +10,7 @@ cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
 # shellcheck source=tests/lib.sh
 . tests/lib.sh
-cargo_tests --features plfs/shuttle --test schedules -- "$@"
+# Without optimisation, which takes longer than it saves, and with debug_assert.
+build=(--config profile.release.package.plfs.opt-level=0 --config profile.release.package.plfs-testkit.opt-level=0
+    --config profile.release.package.plfs.debug-assertions=true --config profile.release.package.plfs-index.debug-assertions=true)
+cargo_tests "${build[@]}" --features plfs/shuttle --test schedules -- "$@"

@@ -938,7 +938,8 @@ fn lying(shapes: &[NewShape], entries: &[Entry], blocks: &Blocks) -> (bool, Exte
     (base.check().is_err(), ExtentMap::with_base(base))
 }
 
-/// Prints speeds: `cargo test --release -p plfs --test index_model speed -- --ignored --nocapture`.
+/// Prints speeds:
+/// `cargo test --release -p plfs-index --test index_model speed -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints speeds, tests nothing"]
 fn speed() {

@@ -242,7 +242,7 @@ pub fn set_layout(
     if layout.workload.is_some_and(|workload| !is_built(workload) && workload != Workload::Flat) {
         return Err(Error::invalid(
             Errno::INVAL,
-            "this workload is not in this version, which has auto, shared and small",
+            "this workload is not in this version, which has auto, shared, flat and small",
         ));
     }
     super::coherent::must_be_coherent(store, config, dir)?;
