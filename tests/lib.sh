@@ -24,6 +24,14 @@ show() { sed 's/^/    /'; }
 explored() { # NUMBER WHAT
     [ -z "${PLFS_EXPLORED:-}" ] || echo "$1 $2" >> "$PLFS_EXPLORED"
 }
+# Of what is tried in many ways, a run takes every other one, by its seed; all if T_FULL=1 or if it
+# was asked for by name. The ways have numbers.
+is_in_turn() { # NUMBER
+    [ "${T_FULL:-}" = 1 ] || [ -n "${wanted// /}" ] || [ $((($1 + ${PLFS_SEED:-0}) % 2)) = 0 ]
+}
+
+number_of() { cksum <<< "$1" | cut -d' ' -f1; } # WORD
+
 # Tests of cargo, by words of their names or all. Of the whole workspace, so that what several
 # suites need is built once.
 cargo_tests() { # OPTION... -- [WORD...]

@@ -232,6 +232,7 @@ static void sent(void)
 	}
 	R(lseek(fd, 0, SEEK_SET));
 	/* Another process gets it. */
+	fflush(stdout);
 	pid_t pid = fork();
 	if (pid == 0) {
 		close(fd);

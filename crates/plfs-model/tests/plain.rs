@@ -1,7 +1,6 @@
 //! Explores "plain until shared" in several worlds, and shows that each fault is found.
 //!
-//! `PLFS_MODEL_DEPTH=N` explores more, and `PLFS_EXPLORED=FILE` appends the line that says what was
-//! explored to the file, as in `explore.rs`.
+//! `PLFS_SEED`, `PLFS_MODEL_DEPTH` and `PLFS_EXPLORED` are those of `explore.rs`.
 
 mod search;
 
@@ -192,9 +191,9 @@ const FAULTS: [(Fault, World); 21] = [
     (Fault::NoGate, SKEW_ONE_NODE_CUT),
 ];
 
-/// All worlds, as large as asked for.
+/// The worlds of this run, as large as asked for.
 fn worlds() -> Vec<World> {
-    let more: u8 = std::env::var("PLFS_MODEL_DEPTH").map_or(0, |n| n.parse().expect("a number"));
+    let Some(more) = search::depth() else { return search::every_other(&WORLDS) };
     let mut worlds = WORLDS.to_vec();
     for world in WORLDS {
         for n in 1..=more {
@@ -225,5 +224,5 @@ fn plain_until_shared_holds_and_each_fault_in_it_is_found() {
         story,
     };
     let faults = FAULTS.map(|(fault, world)| (fault, world.with(fault)));
-    protocol.holds_and_shows(&worlds(), &faults);
+    protocol.holds_and_shows(WORLDS.len(), &worlds(), &faults);
 }
