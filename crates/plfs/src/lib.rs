@@ -61,7 +61,7 @@ pub use compact::{Compacted, Usage};
 pub use config::{CloseToOpen, Config, is_built, is_setting};
 pub use container::base::decision_of;
 pub use container::{
-    Container, DirectoryLayout, LayoutTurn, Setting, add_backend, is_hidden, is_layout, is_map,
+    Container, DirTurn, DirectoryLayout, Setting, add_backend, is_hidden, is_layout, is_map,
     is_of_pack, is_pack, prepare,
 };
 pub use error::{Error, Result};

@@ -26,7 +26,7 @@ use find::KnownName;
 use crate::catalog::{self, Flattened, Totals, flatten};
 use crate::compact::{self, Compacted, Usage};
 use crate::config::{Config, is_at_or_below, is_built};
-use crate::container::{self, DirectoryLayout, LayoutTurn};
+use crate::container::{self, DirTurn, DirectoryLayout};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File};
 use crate::lifecycle;
@@ -423,7 +423,7 @@ impl Plfs {
 
     /// Waits until nobody else who asks for it changes the layout of `dir`: for who changes a part,
     /// which he reads afterwards. `None` where there are no locks. EBUSY after half a minute.
-    pub fn layout_turn(&self, dir: &Path) -> Result<Option<LayoutTurn>> {
+    pub fn layout_turn(&self, dir: &Path) -> Result<Option<DirTurn>> {
         container::layout_turn(self.process.store.as_ref(), dir)
     }
 

@@ -16,10 +16,11 @@ use plfs_format::name;
 use plfs_format::superblock::BACKENDS_MAX;
 
 use super::create::make_shared;
+use super::directory::DirTurn;
 use crate::error::{At, Error, Result};
 use crate::store::machine::{boot_time_ns, fill_random, random_u64};
-use crate::store::{self, Errno, LockKind, Open, Store};
-use crate::sync::{plain, thread};
+use crate::store::{self, Errno, Open, Store};
+use crate::sync::plain;
 
 /// Device and path of the root, id. A root's path alone is not enough: another file system may be
 /// mounted there.
@@ -40,8 +41,6 @@ pub(crate) const BELIEVED_NS: u64 = 1_000_000_000;
 const ROOM_BYTES: u64 = 1 << 30;
 /// Or with less than this part of its file system: a small one is not full from the beginning.
 const ROOM_PART: u64 = 100;
-/// How long somebody waits for others who change an entry: each takes some milliseconds.
-const TURNS: u32 = 1000;
 
 /// The table of one root.
 pub(crate) struct Table<'a> {
@@ -224,19 +223,11 @@ impl Table<'_> {
     }
 
     /// Keeps others from changing entries while the result lives, where locks reach them.
-    fn turn(&self) -> Result<Option<crate::sync::Arc<dyn store::StoreFile>>> {
+    /// Where they do not, who changes an entry at the same time may win.
+    fn turn(&self) -> Result<Option<DirTurn>> {
         let dir = self.dir();
         let file = self.store.open(&dir, Open::READ).at("open", &dir)?;
-        for _ in 0..TURNS {
-            match file.try_lock(LockKind::Exclusive) {
-                Ok(true) => return Ok(Some(file)),
-                Ok(false) => thread::sleep(std::time::Duration::from_millis(10)),
-                // No locks there: who changes an entry at the same time may win.
-                Err(Errno::NOLCK | Errno::INVAL) => return Ok(None),
-                Err(errno) => return Err(errno).at("lock", &dir),
-            }
-        }
-        Err(Error::refused(Errno::BUSY, "lock", &dir, "another process has had the lock for long"))
+        DirTurn::wait_for(file, &dir)
     }
 
     /// The id of the backend at `path`, a directory that has a `.plfs`; gives it one if it has

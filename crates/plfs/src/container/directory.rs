@@ -192,28 +192,35 @@ pub fn is_layout(entry: &std::ffi::OsStr) -> bool {
     entry == name::LAYOUT || entry.as_encoded_bytes().starts_with(name::LAYOUT_TMP.as_bytes())
 }
 
-/// While it lives, others wait who ask for the turn of the same directory. It ends with the process
-/// at the latest.
+/// The lock of a directory. While it lives, others wait who ask for the same one. It ends with the
+/// process at the latest.
 #[derive(Debug)]
-pub struct LayoutTurn(#[allow(dead_code)] Arc<dyn StoreFile>);
+pub struct DirTurn(#[allow(dead_code)] Arc<dyn StoreFile>);
 
 /// How often somebody asks for his turn, a millisecond apart.
 const TURN_TRIES: u32 = 30_000;
 
-/// Waits until nobody else changes the layout of `dir`; who changes a part of it reads it
-/// afterwards. `None` where there are no locks, or the directory cannot be opened. BUSY after half
-/// a minute: a program has locked the directory.
-pub fn layout_turn(store: &dyn Store, dir: &Path) -> Result<Option<LayoutTurn>> {
-    let Ok(file) = store.open(dir, Open::READ) else { return Ok(None) };
-    for _ in 0..TURN_TRIES {
-        match file.try_lock(LockKind::Exclusive) {
-            Ok(true) => return Ok(Some(LayoutTurn(file))),
-            Ok(false) => thread::sleep(std::time::Duration::from_millis(1)),
-            Err(Errno::NOLCK | Errno::INVAL) => return Ok(None),
-            Err(errno) => return Err(errno).at("lock", dir),
+impl DirTurn {
+    /// Waits for the lock of the directory `dir`, which is open as `file`. `None`: there are no
+    /// locks there. BUSY after half a minute: a program has locked the directory.
+    pub(super) fn wait_for(file: Arc<dyn StoreFile>, dir: &Path) -> Result<Option<DirTurn>> {
+        for _ in 0..TURN_TRIES {
+            match file.try_lock(LockKind::Exclusive) {
+                Ok(true) => return Ok(Some(DirTurn(file))),
+                Ok(false) => thread::sleep(std::time::Duration::from_millis(1)),
+                Err(Errno::NOLCK | Errno::INVAL) => return Ok(None),
+                Err(errno) => return Err(errno).at("lock", dir),
+            }
         }
+        Err(Error::refused(Errno::BUSY, "lock", dir, "another process has it for long"))
     }
-    Err(Error::refused(Errno::BUSY, "lock", dir, "another process has it for long"))
+}
+
+/// Waits until nobody else changes the layout of `dir`; who changes a part of it reads it
+/// afterwards. `None` also where the directory cannot be opened.
+pub fn layout_turn(store: &dyn Store, dir: &Path) -> Result<Option<DirTurn>> {
+    let Ok(file) = store.open(dir, Open::READ) else { return Ok(None) };
+    DirTurn::wait_for(file, dir)
 }
 
 /// Writes the layout of `dir`, whose files have the root `root`, or removes it. Durable on return;

@@ -24,8 +24,8 @@ pub(crate) use create::create;
 pub use create::{add_backend, create_laid_out, prepare};
 pub(crate) use create::{make_backend, make_dir, make_shared, publish, put_file};
 pub use directory::{
-    DirectoryLayout, LayoutTurn, Layouts, Setting, check_layout, is_layout, layout_turn,
-    own_layout, set_layout,
+    DirTurn, DirectoryLayout, Layouts, Setting, check_layout, is_layout, layout_turn, own_layout,
+    set_layout,
 };
 pub use layout::{Container, find_root, read_name};
 pub(crate) use layout::{in_roots, log_sets, root_of};
