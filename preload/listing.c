@@ -2,7 +2,12 @@
  *
  * The kernel lists a pack as one hidden file, and of a flat directory the map. Where that comes,
  * its names follow, taken from libplfs at that moment; then the kernel goes on. So a directory
- * without costs nothing. libc's streams and getdents64 alike. */
+ * without costs one look for a pack. libc's streams and getdents64 alike.
+ *
+ * While files move into a pack or out of it (plfs pack, plfs unpack), a name may come to where
+ * the kernel's listing has been, and be gone where the pack's is taken. So all names are then
+ * libplfs's, of one moment. A listing that began before has the time that those commands wait
+ * before they move the first file. */
 #include "door.h"
 
 #include <limits.h>
@@ -20,6 +25,8 @@ struct listing {
 	size_t next;
 	/* All were given, or the program went elsewhere: the kernel goes on. */
 	bool ended;
+	/* All names but "." and ".." are libplfs's. */
+	bool whole;
 	/* The program went to where the names may come once more. For a moment a flat directory has
 	 * two maps, so that they come is no sign of that. */
 	bool again;
@@ -77,10 +84,10 @@ static void drop(struct listing *l)
 
 /* The pack's own name has come: its names are next. 1: there are some; 0: it is none; -1 as ever.
  */
-static int begin(DIR *dir, int fd, struct listing **made)
+static int begin(DIR *dir, int fd, bool whole, struct listing **made)
 {
 	plfs_dir *names = NULL;
-	int saved = errno, rc = PLFS(plfs_door_packed_list(fd, &names));
+	int saved = errno, rc = PLFS(plfs_door_packed_list(fd, whole, &names));
 	if (rc < 0) {
 		errno = saved;
 		return rc == PLFS_NOT_PACKED ? 0 : (int)to_errno(rc);
@@ -93,6 +100,7 @@ static int begin(DIR *dir, int fd, struct listing **made)
 	}
 	l->dir = dir;
 	l->fd = fd;
+	l->whole = whole;
 	l->names = names;
 	l->behind = dir ? REAL(telldir)(dir) : 0;
 	listing_lock();
@@ -147,18 +155,39 @@ static bool is_pack(const char *name)
 	return what == PLFS_HIDDEN_PACK || what == PLFS_HIDDEN_MAP;
 }
 
+/* Do files of this directory move into its pack, or out of it? */
+static bool is_changing(int fd)
+{
+	return !door_thread.inside && PLFS_ALWAYS(plfs_door_packed_changes(fd)) &&
+	       path_is_managed(fd, "name");
+}
+
+/* What the kernel lists and this listing does not give. */
+static bool skipped(const struct listing *l, int fd, const char *name)
+{
+	bool is_own = !strcmp(name, ".") || !strcmp(name, "..");
+	return l && l->whole ? !is_own : hidden(fd, name);
+}
+
 EXPORT struct dirent *readdir(DIR *dir)
 {
 	struct listing *l = find(dir, -1);
+	bool first = (!l || (l->whole && l->again)) && REAL(telldir)(dir) == 0;
+	if (first && l) {
+		l->next = 0;
+		l->ended = l->again = false;
+	} else if (first && is_changing(dirfd(dir)) && begin(dir, dirfd(dir), true, &l) < 0) {
+		return NULL;
+	}
 	struct dirent *e = l ? next_entry(l) : NULL;
-	while (!e && (e = REAL(readdir)(dir)) && hidden(dirfd(dir), e->d_name)) {
+	while (!e && (e = REAL(readdir)(dir)) && skipped(l, dirfd(dir), e->d_name)) {
 		bool pack = is_pack(e->d_name);
 		e = NULL;
-		if (!pack)
+		if (!pack || (l && l->whole))
 			continue;
 		if (l && !l->again)
 			continue;
-		if (!l && begin(dir, dirfd(dir), &l) < 0)
+		if (!l && begin(dir, dirfd(dir), false, &l) < 0)
 			return NULL;
 		if (!l)
 			continue;
@@ -208,7 +237,7 @@ static struct listing *find_names(DIR *dir)
 	REAL(rewinddir)(dir);
 	while ((e = REAL(readdir)(dir)))
 		if (is_pack(e->d_name))
-			return begin(dir, dirfd(dir), &l) > 0 ? l : NULL;
+			return begin(dir, dirfd(dir), false, &l) > 0 ? l : NULL;
 	return NULL;
 }
 
@@ -227,12 +256,12 @@ EXPORT void seekdir(DIR *dir, long position)
 
 /* Takes hidden entries out of what getdents64 gave. Whether the pack's was among them is in
  * *pack. */
-static ssize_t hide_entries(int fd, char *buf, ssize_t n, bool *pack)
+static ssize_t hide_entries(const struct listing *l, int fd, char *buf, ssize_t n, bool *pack)
 {
 	for (ssize_t at = 0; at < n;) {
 		struct dirent64 *e = (struct dirent64 *)(buf + at);
 		ssize_t len = e->d_reclen;
-		if (hidden(fd, e->d_name)) {
+		if (skipped(l, fd, e->d_name)) {
 			*pack = *pack || is_pack(e->d_name);
 			memmove(buf + at, buf + at + len, (size_t)(n - at - len));
 			n -= len;
@@ -264,13 +293,16 @@ EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
 {
 	for (;;) {
 		struct listing *l = find(NULL, fd);
+		if (!l && is_changing(fd) && RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) == 0 &&
+			begin(NULL, fd, true, &l) < 0)
+			return -1;
 		ssize_t n = l ? fill(l, buf, room) : 0;
 		if (n != 0)
 			return to_errno(n);
 		n = REAL(getdents64)(fd, buf, room);
 		bool pack = false;
-		ssize_t left = n > 0 ? hide_entries(fd, buf, n, &pack) : n;
-		if (pack && !l && begin(NULL, fd, &l) < 0)
+		ssize_t left = n > 0 ? hide_entries(l, fd, buf, n, &pack) : n;
+		if (pack && !l && begin(NULL, fd, false, &l) < 0)
 			return -1;
 		if (n <= 0 || left > 0)
 			return left;

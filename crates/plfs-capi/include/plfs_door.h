@@ -609,14 +609,21 @@ int plfs_door_packed_beside(int dirfd, const char *path);
 int plfs_door_packed_where(int dirfd, const char *path, char *out);
 
 /**
- * The names that the pack of the directory `dirfd` has, or if that is flat all names, for
- * [`plfs_door_packed_name`]; plfs_closedir frees them. Those that ordinary files of the directory
- * have as well are not among those of a pack. PLFS_NOT_PACKED: it has no pack.
+ * 1 if the directory `dirfd` has something by the name of a pack that says that files move into
+ * it, or out of it; else 0. One system call.
+ */
+int plfs_door_packed_changes(int dirfd);
+
+/**
+ * The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];
+ * plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
+ * them. With `whole`, or if the directory is flat, all of its names but "." and "..".
+ * PLFS_NOT_PACKED: it has no pack.
  *
  * Requires:
  * `out` is a place for a pointer.
  */
-int plfs_door_packed_list(int dirfd, plfs_dir **out);
+int plfs_door_packed_list(int dirfd, int whole, plfs_dir **out);
 
 /**
  * The name with this number, from 0, of a list, the number of its file in `*ino` and what readdir

@@ -15,7 +15,8 @@ use libc::{DT_REG, mode_t, timespec};
 use plfs_core::pack::{FileId, PackStat};
 use plfs_core::store::{Entry, Errno, Kind, Links, Stat, stat_of, tell_umask};
 use plfs_core::{
-    Access, OpenOptions, PackPlace, Plfs, STAND_IN_BYTES, STAND_IN_HEAD, Small, StandIn, Writers,
+    Access, OpenOptions, PACK_CHANGING, PACK_NAME, PackPlace, Plfs, STAND_IN_BYTES, STAND_IN_HEAD,
+    Small, StandIn, Writers,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -597,19 +598,38 @@ pub unsafe extern "C" fn plfs_door_packed_where(
     unsafe { on_packed(dirfd, path, Links::Follow, tell) }
 }
 
-/// The names that the pack of the directory `dirfd` has, or if that is flat all names, for
-/// [`plfs_door_packed_name`]; plfs_closedir frees them. Those that ordinary files of the directory
-/// have as well are not among those of a pack. PLFS_NOT_PACKED: it has no pack.
+/// 1 if the directory `dirfd` has something by the name of a pack that says that files move into
+/// it, or out of it; else 0. One system call.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_packed_changes(dirfd: c_int) -> c_int {
+    if dirfd < 0 {
+        return 0;
+    }
+    // SAFETY: the number is used for this one call, which fails if nothing is open by it.
+    let dir = unsafe { BorrowedFd::borrow_raw(dirfd) };
+    let stat = rustix::fs::statat(dir, PACK_NAME, AtFlags::SYMLINK_NOFOLLOW);
+    let of = libc::S_IFMT | PACK_CHANGING;
+    stat.is_ok_and(|stat| stat.st_mode & of == libc::S_IFREG | PACK_CHANGING).into()
+}
+
+/// The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];
+/// plfs_closedir frees them. Those that ordinary files of the directory have as well are not among
+/// them. With `whole`, or if the directory is flat, all of its names but "." and "..".
+/// PLFS_NOT_PACKED: it has no pack.
 ///
 /// # Safety
 /// `out` is a place for a pointer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn plfs_door_packed_list(dirfd: c_int, out: *mut *mut PlfsDir) -> c_int {
+pub unsafe extern "C" fn plfs_door_packed_list(
+    dirfd: c_int,
+    whole: c_int,
+    out: *mut *mut PlfsDir,
+) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::from(Errno::FAULT))?;
         let dir = flat::named(link_of(dirfd)?)?;
-        if plfs()?.is_flat(&dir)? {
+        if whole != 0 || plfs()?.is_flat(&dir)? {
             let kind = |entry: &Entry| entry.kind.map_or(libc::DT_UNKNOWN, type_of);
             let names = plfs()?.list(&dir)?.into_iter();
             let names = names.map(|entry| (kind(&entry), entry.ino.max(1), entry.name));
