@@ -4,10 +4,10 @@
  * its names follow, taken from libplfs at that moment; then the kernel goes on. So a directory
  * without costs one look for a pack. libc's streams and getdents64 alike.
  *
- * While files move into a pack or out of it (plfs pack, plfs unpack), a name may come to where
- * the kernel's listing has been, and be gone where the pack's is taken. So all names are then
- * libplfs's, of one moment. A listing that began before has the time that those commands wait
- * before they move the first file. */
+ * A file that outgrows its pack, or that plfs pack or unpack moves, may come to where the kernel's
+ * listing has been, and be gone where the pack's is taken. So if there is a pack when a listing
+ * begins all names are libplfs's, of one moment. Those of a pack that is made afterwards come as
+ * above: plfs pack waits for two seconds before it moves the first file. */
 #include "door.h"
 
 #include <limits.h>
@@ -155,10 +155,10 @@ static bool is_pack(const char *name)
 	return what == PLFS_HIDDEN_PACK || what == PLFS_HIDDEN_MAP;
 }
 
-/* Do files of this directory move into its pack, or out of it? */
-static bool is_changing(int fd)
+/* Has this directory a pack? */
+static bool has_pack(int fd)
 {
-	return !door_thread.inside && PLFS_ALWAYS(plfs_door_packed_changes(fd)) &&
+	return !door_thread.inside && PLFS_ALWAYS(plfs_door_has_pack(fd)) &&
 	       path_is_managed(fd, "name");
 }
 
@@ -176,7 +176,7 @@ EXPORT struct dirent *readdir(DIR *dir)
 	if (first && l) {
 		l->next = 0;
 		l->ended = l->again = false;
-	} else if (first && is_changing(dirfd(dir)) && begin(dir, dirfd(dir), true, &l) < 0) {
+	} else if (first && has_pack(dirfd(dir)) && begin(dir, dirfd(dir), true, &l) < 0) {
 		return NULL;
 	}
 	struct dirent *e = l ? next_entry(l) : NULL;
@@ -293,7 +293,7 @@ EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
 {
 	for (;;) {
 		struct listing *l = find(NULL, fd);
-		if (!l && is_changing(fd) && RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) == 0 &&
+		if (!l && has_pack(fd) && RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) == 0 &&
 			begin(NULL, fd, true, &l) < 0)
 			return -1;
 		ssize_t n = l ? fill(l, buf, room) : 0;

@@ -609,10 +609,9 @@ int plfs_door_packed_beside(int dirfd, const char *path);
 int plfs_door_packed_where(int dirfd, const char *path, char *out);
 
 /**
- * 1 if the directory `dirfd` has something by the name of a pack that says that files move into
- * it, or out of it; else 0. One system call.
+ * 1 if the directory `dirfd` has a file by the name of a pack, else 0. One system call.
  */
-int plfs_door_packed_changes(int dirfd);
+int plfs_door_has_pack(int dirfd);
 
 /**
  * The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];

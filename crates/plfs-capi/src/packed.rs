@@ -15,8 +15,8 @@ use libc::{DT_REG, mode_t, timespec};
 use plfs_core::pack::{FileId, PackStat};
 use plfs_core::store::{Entry, Errno, Kind, Links, Stat, stat_of, tell_umask};
 use plfs_core::{
-    Access, OpenOptions, PACK_CHANGING, PACK_NAME, PackPlace, Plfs, STAND_IN_BYTES, STAND_IN_HEAD,
-    Small, StandIn, Writers,
+    Access, OpenOptions, PACK_NAME, PackPlace, Plfs, STAND_IN_BYTES, STAND_IN_HEAD, Small, StandIn,
+    Writers,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -598,18 +598,16 @@ pub unsafe extern "C" fn plfs_door_packed_where(
     unsafe { on_packed(dirfd, path, Links::Follow, tell) }
 }
 
-/// 1 if the directory `dirfd` has something by the name of a pack that says that files move into
-/// it, or out of it; else 0. One system call.
+/// 1 if the directory `dirfd` has a file by the name of a pack, else 0. One system call.
 #[unsafe(no_mangle)]
-pub extern "C" fn plfs_door_packed_changes(dirfd: c_int) -> c_int {
+pub extern "C" fn plfs_door_has_pack(dirfd: c_int) -> c_int {
     if dirfd < 0 {
         return 0;
     }
     // SAFETY: the number is used for this one call, which fails if nothing is open by it.
     let dir = unsafe { BorrowedFd::borrow_raw(dirfd) };
     let stat = rustix::fs::statat(dir, PACK_NAME, AtFlags::SYMLINK_NOFOLLOW);
-    let of = libc::S_IFMT | PACK_CHANGING;
-    stat.is_ok_and(|stat| stat.st_mode & of == libc::S_IFREG | PACK_CHANGING).into()
+    stat.is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG).into()
 }
 
 /// The names that the pack of the directory `dirfd` has, for [`plfs_door_packed_name`];

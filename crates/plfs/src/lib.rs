@@ -87,7 +87,7 @@ pub use plfs_format::attribute::Decision;
 pub use plfs_format::backend::State as BackendState;
 pub use plfs_format::layout::{Backends, Layout, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
-pub use plfs_format::pack::{CHANGING as PACK_CHANGING, NAME as PACK_NAME};
+pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
 pub use spread::{FlatDir, FlatReport, Line as FlatLine, is_in_shadow, link_text as flat_text};
 pub use store::writers::Entry;

@@ -6,9 +6,9 @@
 //! that.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::iter;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use plfs_format::layout::Workload;
@@ -406,17 +406,20 @@ impl Plfs {
         if let Some(entries) = self.list_flat(dir)? {
             return Ok(entries);
         }
-        let mut entries = self.process.store.list(dir).at("list", dir)?;
-        entries.retain(|entry| !container::is_hidden(&entry.name));
-        let Some(pack) = self.pack(dir)? else { return Ok(entries) };
+        let ordinary = || {
+            let mut entries = self.process.store.list(dir).at("list", dir)?;
+            entries.retain(|entry| !container::is_hidden(&entry.name));
+            Ok(entries)
+        };
+        let Some(pack) = self.pack(dir)? else { return ordinary() };
         let _turn = match pack.is_changing() {
             true => self.turn(dir)?,
             false => None,
         };
+        // In this order: a file that outgrows its pack is outside before it is gone from there.
         let mut names = pack.list(b"", usize::MAX)?;
+        let mut entries = ordinary()?;
         if pack.is_changing() {
-            entries = self.process.store.list(dir).at("list", dir)?;
-            entries.retain(|entry| !container::is_hidden(&entry.name));
             let ordinary: HashSet<&[u8]> = entries.iter().map(|e| e.name.as_bytes()).collect();
             names.retain(|(name, _)| !ordinary.contains(&**name));
         }
@@ -427,7 +430,7 @@ impl Plfs {
         entries.retain(|entry| !is_packed(entry));
         let of_pack = pack.container().identity;
         entries.extend(names.drain(..).map(|(name, stat)| Entry {
-            name: OsStr::from_bytes(&name).to_owned(),
+            name: OsString::from_vec(name.into_vec()),
             kind: Some(Kind::File),
             ino: stat.ino(of_pack),
         }));

@@ -15,7 +15,7 @@ use plfs::store::{
 };
 use plfs::{Access, Config, File, Layout, OpenOptions, PackPlace, Plfs, Repacked, Workload};
 use plfs_format::mark::Mark;
-use plfs_testkit::{FaultStore, MemStore, Op, explored};
+use plfs_testkit::{Call, FaultStore, MemStore, Op, explored};
 
 use crate::scratch::fresh_dir;
 
@@ -710,6 +710,40 @@ fn a_file_that_outgrows_its_pack_moves_out_unnoticed() {
     plfs.unlink(&at("gone")).unwrap();
     assert!(!plfs.move_out(&file).unwrap());
     assert_eq!(file.read_at(&mut found, 0).unwrap(), bytes.len());
+}
+
+/// A listing took the ordinary names, and then those of the pack: a file that moved out in between
+/// was in neither.
+#[test]
+fn a_listing_has_a_file_that_moves_out_at_any_call_of_it() {
+    let mut calls: Vec<Call> = Vec::new();
+    // First without a disturbance, to know the calls.
+    for n in 0_usize.. {
+        let world = World::new();
+        let mover = world.plfs();
+        put(&mover, "other", b"");
+        put(&mover, "f", &vec![1; (1 << 20) + 1]);
+        let file = mover.open(&at("f"), OpenOptions::create()).unwrap().file();
+        file.sync().unwrap();
+        let store = FaultStore::new(Arc::new(world.memory.clone()));
+        let node = fresh_dir();
+        let shared_memory = Some(node.clone());
+        let lister =
+            Plfs::new(Arc::new(store.clone()), Config { shared_memory, ..Config::shared() });
+        if let Some(Call { op, path, .. }) = n.checked_sub(1).map(|n| calls[n].clone()) {
+            let path = path.to_str().unwrap();
+            store.before(path, op, move || assert!(mover.move_out(&file).unwrap()));
+        }
+        assert_eq!(names(&lister), ["f", "other"], "before call {n} of {calls:?}");
+        std::fs::remove_dir_all(node).unwrap();
+        if n == 0 {
+            calls = store.log();
+        }
+        if n == calls.len() {
+            break;
+        }
+    }
+    assert!(calls.len() > 5, "{calls:?}");
 }
 
 /// Who had a file open that another process moved out went on with what is removed, and heard of
