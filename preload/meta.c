@@ -355,9 +355,11 @@ static int set_times(int dirfd, const char *path, const struct timespec times[2]
 
 EXPORT int utimensat(int dirfd, const char *path, const struct timespec times[2], int at_flags)
 {
-	if ((!path || (!*path && (at_flags & AT_EMPTY_PATH))) && fd_is_container(dirfd))
+	if (path_is_there(path) && (at_flags & AT_EMPTY_PATH) && path && !*path &&
+		fd_is_container(dirfd))
 		return futimens(dirfd, times);
-	return set_times(dirfd, path, times, at_flags);
+	return path ? set_times(dirfd, path, times, at_flags)
+		    : REAL(utimensat)(dirfd, path, times, at_flags);
 }
 
 /* Microseconds as nanoseconds; NULL for NULL. False: they are none. */
