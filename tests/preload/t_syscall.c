@@ -2,7 +2,9 @@
 #include "t.h"
 
 #include <linux/openat2.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 
 int main(void)
 {
@@ -53,6 +55,15 @@ int main(void)
 	R(syscall(SYS_utimensat, fd, NULL, times, 0));
 	R(syscall(SYS_fstat, fd, &st) ? -1 : (long)st.st_mtim.tv_sec);
 	R(syscall(SYS_statx, fd, NULL, 0, STATX_SIZE, &x));
+	/* What is no memory is EFAULT in each call. */
+	const char *volatile bad = (const char *)1;
+	R(fstatat(fd, bad, &st, AT_EMPTY_PATH));
+	R(fchownat(fd, bad, 0, 0, AT_EMPTY_PATH));
+	R(futimens(fd, (void *)bad));
+	R(utimes(none, NULL));
+	R(fcntl(fd, F_GETLK, bad));
+	R(fcntl(fd, F_OFD_SETLK, bad));
+	R(ioctl(fd, FIONREAD, bad));
 	struct iovec v[2] = {{"xy", 2}, {"z", 1}};
 	R(syscall(SYS_pwritev, fd, v, 2, 20L, 0L));
 	R(syscall(SYS_fsync, fd));
