@@ -724,7 +724,8 @@ static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t l
 static bool may_copy(int in, int out, int for_appends)
 {
 	int from = fcntl(in, F_GETFL), to = fcntl(out, F_GETFL);
-	if (from < 0 || to < 0 || (from & O_ACCMODE) == O_WRONLY || (to & O_ACCMODE) == O_RDONLY)
+	if (from < 0 || to < 0 || ((from | to) & O_PATH) || (from & O_ACCMODE) == O_WRONLY ||
+		(to & O_ACCMODE) == O_RDONLY)
 		errno = EBADF;
 	else if (to & O_APPEND)
 		errno = for_appends;
@@ -733,16 +734,46 @@ static bool may_copy(int in, int out, int for_appends)
 	return false;
 }
 
+static bool is_position(const off_t *at)
+{
+	return !at || memory_is_there(at, sizeof *at, true);
+}
+
+/* Regular files only, and of one file no bytes over themselves. Who copies from a pipe is told to
+ * read: it could wait for ever. */
+static bool may_copy_range(int in, const off_t *in_at, int out, const off_t *out_at, size_t n)
+{
+	struct stat from, to;
+	if (fstat(in, &from) < 0 || fstat(out, &to) < 0)
+		return false;
+	if (S_ISDIR(from.st_mode) || S_ISDIR(to.st_mode))
+		return to_errno(-EISDIR) == 0;
+	if (!S_ISREG(from.st_mode) || !S_ISREG(to.st_mode))
+		return to_errno(-EINVAL) == 0;
+	if (!may_copy(in, out, EBADF))
+		return false;
+	uint64_t begin = (uint64_t)(in_at ? *in_at : lseek(in, 0, SEEK_CUR));
+	uint64_t to_begin = (uint64_t)(out_at ? *out_at : lseek(out, 0, SEEK_CUR));
+	if (begin + n < begin || to_begin + n < to_begin)
+		return to_errno(-EOVERFLOW) == 0;
+	uint64_t size = (uint64_t)from.st_size, left = begin < size ? size - begin : 0;
+	uint64_t len = n < left ? n : left;
+	if (from.st_dev == to.st_dev && from.st_ino == to.st_ino && to_begin < begin + len &&
+		begin < to_begin + len)
+		return to_errno(-EINVAL) == 0;
+	return true;
+}
+
 EXPORT ssize_t copy_file_range(
 	int in, off64_t *in_at, int out, off64_t *out_at, size_t n, unsigned flags)
 {
 	if ((!fd_is_container(in) && !fd_is_container(out)) || door_thread.inside)
 		return REAL(copy_file_range)(in, in_at, out, out_at, n, flags);
-	if (flags) {
-		errno = EINVAL;
-		return -1;
-	}
-	if (!may_copy(in, out, EBADF))
+	if (!is_position(in_at) || !is_position(out_at))
+		return (int)to_errno(-EFAULT);
+	if (flags)
+		return (int)to_errno(-EINVAL);
+	if (!may_copy_range(in, in_at, out, out_at, n))
 		return -1;
 	return copy_bytes(in, in_at, out, out_at, n > MOVE_MAX ? MOVE_MAX : n);
 }
@@ -751,8 +782,13 @@ EXPORT ssize_t sendfile(int out, int in, off_t *in_at, size_t n)
 {
 	if ((!fd_is_container(in) && !fd_is_container(out)) || door_thread.inside)
 		return REAL(sendfile)(out, in, in_at, n);
+	if (!is_position(in_at))
+		return (int)to_errno(-EFAULT);
 	if (!may_copy(in, out, EINVAL))
 		return -1;
+	/* What was read from a pipe or a socket could not be given back. */
+	if (lseek(in, 0, SEEK_CUR) < 0 && errno == ESPIPE)
+		return (int)to_errno(in_at ? -ESPIPE : -EINVAL);
 	return copy_bytes(in, in_at, out, NULL, n > MOVE_MAX ? MOVE_MAX : n);
 }
 ALIAS(sendfile, sendfile64);

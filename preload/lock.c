@@ -116,6 +116,8 @@ static int64_t lock_name(struct ofd *o, int fd, int command, struct flock *l, in
  * and position are not the container's, so offsets are made absolute here. */
 static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *lock)
 {
+	if (!memory_is_there(lock, sizeof *lock, command == F_GETLK || command == F_OFD_GETLK))
+		return -EFAULT;
 	struct flock l = *lock;
 	int64_t base = 0;
 	if (l.l_whence == SEEK_CUR)
@@ -315,6 +317,8 @@ static int64_t container_ioctl(struct ofd *o, int fd, unsigned long request, voi
 			at = ofd_position(o, fd);
 		if (end < 0 || at < 0)
 			return end < 0 ? end : at;
+		if (!memory_is_there(argument, sizeof(int), true))
+			return -EFAULT;
 		*(int *)argument = end - at > INT32_MAX ? INT32_MAX
 							: (int)(end > at ? end - at : 0);
 		return 0;

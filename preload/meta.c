@@ -45,6 +45,16 @@ EXPORT int fstat(int fd, struct stat *st)
 }
 ALIAS(fstat, fstat64);
 
+/* Is that a container's own descriptor (AT_EMPTY_PATH)? */
+static bool is_descriptors(int dirfd, const char *path, int at_flags)
+{
+	int saved = errno;
+	bool yes = (at_flags & AT_EMPTY_PATH) && path && path_is_there(path) && !*path &&
+		   fd_is_container(dirfd);
+	errno = saved;
+	return yes;
+}
+
 /* fstatat. A name of a pack is looked for before the kernel is asked, if there are packs; else only
  * where the kernel has nothing, as behind a link that leads to one. */
 static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
@@ -83,7 +93,7 @@ ALIAS(lstat, lstat64);
 
 EXPORT int fstatat(int dirfd, const char *path, struct stat *st, int at_flags)
 {
-	if ((at_flags & AT_EMPTY_PATH) && path && !*path && fd_is_container(dirfd))
+	if (is_descriptors(dirfd, path, at_flags))
 		return fstat(dirfd, st);
 	return stat_at(dirfd, path, st, at_flags);
 }
@@ -299,7 +309,7 @@ EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 
 EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_flags)
 {
-	if ((at_flags & AT_EMPTY_PATH) && path && !*path && fd_is_container(dirfd))
+	if (is_descriptors(dirfd, path, at_flags))
 		return fchown(dirfd, uid, gid);
 	if (path_is_hidden(dirfd, path))
 		return not_there();
@@ -328,7 +338,8 @@ EXPORT int futimens(int fd, const struct timespec times[2])
 		ofd_put(o);
 		return REAL(futimens)(fd, times);
 	}
-	int rc = PLFS(plfs_futimens(o->file, times));
+	bool is_there = !times || memory_is_there(times, 2 * sizeof *times, false);
+	int rc = is_there ? PLFS(plfs_futimens(o->file, times)) : -EFAULT;
 	ofd_put(o);
 	return (int)to_errno(rc);
 }
@@ -338,6 +349,9 @@ EXPORT int futimens(int fd, const struct timespec times[2])
 static int set_times(int dirfd, const char *path, const struct timespec times[2], int at_flags)
 {
 	int rc, was = errno;
+	/* EINVAL of libc's utimensat, which utime and utimes do not use. */
+	if (!path)
+		return (int)to_errno(-EFAULT);
 	if (path_is_hidden(dirfd, path))
 		return not_there();
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), set_times(AT_FDCWD, at, times, at_flags));
@@ -355,9 +369,10 @@ static int set_times(int dirfd, const char *path, const struct timespec times[2]
 
 EXPORT int utimensat(int dirfd, const char *path, const struct timespec times[2], int at_flags)
 {
-	if ((!path || (!*path && (at_flags & AT_EMPTY_PATH))) && fd_is_container(dirfd))
+	if (is_descriptors(dirfd, path, at_flags))
 		return futimens(dirfd, times);
-	return set_times(dirfd, path, times, at_flags);
+	return path ? set_times(dirfd, path, times, at_flags)
+		    : REAL(utimensat)(dirfd, path, times, at_flags);
 }
 
 /* Microseconds as nanoseconds; NULL for NULL. False: they are none. */

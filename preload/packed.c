@@ -289,23 +289,80 @@ static bool path_is_in_pack(const char *path)
 	return packs_are_known() && path_is_packed(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW);
 }
 
+/* What says that a file has a container (plfs_format::attribute). No business of programs: who
+ * removed it, as tools do that make a file's attributes those of another one, would lose all that
+ * is in the container. */
+#define DECISION "user.plfs"
+
+/* The error of a call about it, or 0. */
+static int refused(const char *name, int error)
+{
+	bool is_it = !door_thread.inside && path_is_there(name) && name && !strcmp(name, DECISION);
+	return is_it ? error : 0;
+}
+
+/* Gives the names in `all` but that one to a list of n bytes. */
+static ssize_t leave_out_decision(const char *all, ssize_t len, char *list, size_t n)
+{
+	size_t kept = 0;
+	for (const char *at = all; at < all + len; at += strlen(at) + 1) {
+		size_t part = strlen(at) + 1;
+		if (!strcmp(at, DECISION))
+			continue;
+		if (part > n - kept)
+			return fail(ERANGE);
+		memcpy(list + kept, at, part);
+		kept += part;
+	}
+	return (ssize_t)kept;
+}
+
+/* The kernel's list without it. Who asks how long a list is gives no room, and then just so much.
+ */
+#define LIST(list_of, get_of, of, list, n) \
+	({ \
+		int was_ = errno; \
+		ssize_t rc_ = list_of(of, list, n); \
+		int error_ = errno; \
+		bool has_ = !door_thread.inside && (rc_ > 0 || (rc_ < 0 && error_ == ERANGE)) && \
+			    get_of(of, DECISION, NULL, 0) >= 0; \
+		errno = rc_ < 0 ? error_ : was_; \
+		if (has_ && n == 0) { \
+			rc_ -= (ssize_t)sizeof DECISION; \
+		} else if (has_) { \
+			char *all_ = malloc(n + sizeof DECISION); \
+			rc_ = !all_ ? fail(ENOMEM) : list_of(of, all_, n + sizeof DECISION); \
+			if (rc_ > 0) \
+				rc_ = memory_is_there(list, n, true) \
+					      ? leave_out_decision(all_, rc_, list, n) \
+					      : fail(EFAULT); \
+			free(all_); \
+		} \
+		rc_; \
+	})
+#define ONE(call, get_of, ...) call(__VA_ARGS__)
+
 /* libc's call of one kind: by path, by path of what may be a link, and by descriptor. */
-#define XATTR(result, on_packed, name, declared, given) \
+#define XATTR(result, on_packed, refusal, ask, name, declared, given) \
 	EXPORT result name(const char *path declared) \
 	{ \
+		if (refusal) \
+			return fail(refusal); \
 		if (path_is_in_pack(path)) \
 			return (on_packed); \
 		FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at given)); \
-		result rc = REAL(name)(path given); \
+		result rc = ask(REAL(name), REAL(getxattr), path given); \
 		FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at given)); \
 		return rc < 0 && path_is_unknown(AT_FDCWD, path, 0) ? (on_packed) : rc; \
 	} \
 	EXPORT result l##name(const char *path declared) \
 	{ \
+		if (refusal) \
+			return fail(refusal); \
 		if (path_is_in_pack(path)) \
 			return (on_packed); \
 		FLAT_FIRST(-1, AT_FDCWD, path, 0, l##name(at given)); \
-		result rc = REAL(l##name)(path given); \
+		result rc = ask(REAL(l##name), REAL(lgetxattr), path given); \
 		FLAT_AFTER(-1, rc, AT_FDCWD, path, 0, l##name(at given)); \
 		return rc < 0 && path_is_unknown(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW) \
 			       ? (on_packed) \
@@ -313,17 +370,21 @@ static bool path_is_in_pack(const char *path)
 	} \
 	EXPORT result f##name(int fd declared) \
 	{ \
-		return fd_is_packed(fd) ? (on_packed) : REAL(f##name)(fd given); \
+		if (refusal) \
+			return fail(refusal); \
+		return fd_is_packed(fd) ? (on_packed) \
+					: ask(REAL(f##name), REAL(fgetxattr), fd given); \
 	}
 #define DECLARED(...) , ##__VA_ARGS__
 
-XATTR(ssize_t, fail(ENODATA), getxattr, DECLARED(const char *name, void *value, size_t n),
-	DECLARED(name, value, n))
-XATTR(ssize_t, 0, listxattr, DECLARED(char *list, size_t n), DECLARED(list, n))
-XATTR(int, fail(EOPNOTSUPP), setxattr,
+XATTR(ssize_t, fail(ENODATA), refused(name, ENODATA), ONE, getxattr,
+	DECLARED(const char *name, void *value, size_t n), DECLARED(name, value, n))
+XATTR(ssize_t, 0, 0, LIST, listxattr, DECLARED(char *list, size_t n), DECLARED(list, n))
+XATTR(int, fail(EOPNOTSUPP), refused(name, EPERM), ONE, setxattr,
 	DECLARED(const char *name, const void *value, size_t n, int flags),
 	DECLARED(name, value, n, flags))
-XATTR(int, fail(ENODATA), removexattr, DECLARED(const char *name), DECLARED(name))
+XATTR(int, fail(ENODATA), refused(name, EPERM), ONE, removexattr, DECLARED(const char *name),
+	DECLARED(name))
 
 /* --- What is asked of the file system that a file is on --- */
 

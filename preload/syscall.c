@@ -10,14 +10,28 @@
 #include <string.h>
 #include <sys/socket.h>
 
+/* False for what openat2 refuses and open takes: flags that nobody knows, and a mode where nothing
+ * is made. O_LARGEFILE is 0 in libc. */
+static bool how_is_known(const uint64_t *how, size_t size)
+{
+	const uint64_t known = O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND |
+			       O_NONBLOCK | O_SYNC | O_ASYNC | O_DIRECT | 0100000 | O_DIRECTORY |
+			       O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH | O_TMPFILE;
+	return size >= 24 && memory_is_there(how, 24, false) && !(how[0] & ~known) &&
+	       !(how[1] & ~07777ULL) &&
+	       (!how[1] || (how[0] & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))));
+}
+
 /* openat2 may limit how the path is followed (RESOLVE_*), which libplfs cannot do. Without such a
  * limit the call is openat. With one the kernel opens the path, and only a name that exists is
  * recognised afterwards: a file that such a call creates in a managed directory stays plain. */
 static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size)
 {
-	if (size >= 24 && how && how[2] == 0)
+	if (!how_is_known(how, size))
+		return RAW(SYS_openat2, dirfd, path, how, size);
+	if (how[2] == 0)
 		return door_openat(dirfd, path, (int)how[0], (mode_t)how[1]);
-	if (size >= 24 && how && (how[0] & O_TRUNC) && path_may_be_name(dirfd, path, 0)) {
+	if ((how[0] & O_TRUNC) && path_may_be_name(dirfd, path, 0)) {
 		errno = EOPNOTSUPP;
 		return -1;
 	}
@@ -30,7 +44,7 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 		errno = EOPNOTSUPP;
 		return -1;
 	}
-	bool is_open = fd >= 0 && size >= 24 && how && !(how[0] & O_PATH);
+	bool is_open = fd >= 0 && !(how[0] & O_PATH);
 	if (is_open && !door_thread.inside && path_may_be_name((int)fd, "", AT_EMPTY_PATH)) {
 		long rc = door_adopt((int)fd,
 			(int)how[0] & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC), NULL, true);
@@ -178,6 +192,10 @@ EXPORT long syscall(long number, ...)
 	case SYS_fchownat:
 		return fchownat((int)a, (const char *)b, (uid_t)c, (gid_t)d, (int)e);
 	case SYS_utimensat:
+		if (!b && fd_is_container((int)a))
+			return futimens((int)a, (const struct timespec *)c);
+		if (!b)
+			break;
 		return utimensat((int)a, (const char *)b, (const struct timespec *)c, (int)d);
 	case SYS_unlinkat:
 		return unlinkat((int)a, (const char *)b, (int)c);
@@ -203,6 +221,18 @@ EXPORT long syscall(long number, ...)
 		return getxattr((const char *)a, (const char *)b, (void *)c, (size_t)d);
 	case SYS_lgetxattr:
 		return lgetxattr((const char *)a, (const char *)b, (void *)c, (size_t)d);
+	case SYS_setxattr:
+		return setxattr((const char *)a, (const char *)b, (void *)c, (size_t)d, (int)e);
+	case SYS_lsetxattr:
+		return lsetxattr((const char *)a, (const char *)b, (void *)c, (size_t)d, (int)e);
+	case SYS_fsetxattr:
+		return fsetxattr((int)a, (const char *)b, (void *)c, (size_t)d, (int)e);
+	case SYS_removexattr:
+		return removexattr((const char *)a, (const char *)b);
+	case SYS_lremovexattr:
+		return lremovexattr((const char *)a, (const char *)b);
+	case SYS_fremovexattr:
+		return fremovexattr((int)a, (const char *)b);
 	case SYS_listxattr:
 		return listxattr((const char *)a, (char *)b, (size_t)c);
 	case SYS_llistxattr:

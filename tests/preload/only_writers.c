@@ -193,6 +193,28 @@ int main(int argc, char **argv)
 		HAS("a", "X1234567LATER");
 		ends();
 	}
+	/* Who takes all attributes from a file that became a container, as tools do that make them
+	 * those of another file, took what said so, and what the container had was gone. */
+	if (alone()) {
+		char list[100];
+		fd = made("attributes");
+		ask(near, 'p', "attributes");
+		WANT(pwrite(fd, "X", 1, 0) == 1);
+		WANT(syscall(SYS_fgetxattr, fd, "user.plfs", list, 100L) > 0);
+		WANT(listxattr("attributes", NULL, 0) == 0 && flistxattr(fd, list, 100) == 0);
+		WANT(getxattr("attributes", "user.plfs", list, 100) == -1 && errno == ENODATA);
+		WANT(removexattr("attributes", "user.plfs") == -1 && errno == EPERM);
+		WANT(fremovexattr(fd, "user.plfs") == -1 && errno == EPERM);
+		WANT(setxattr("attributes", "user.plfs", "x", 1, 0) == -1 && errno == EPERM);
+		WANT(fsetxattr(fd, "user.mine", "x", 1, 0) == 0);
+		WANT(llistxattr("attributes", NULL, 0) == 10);
+		WANT(listxattr("attributes", list, 10) == 10 && !strcmp(list, "user.mine"));
+		WANT(listxattr("attributes", list, 9) == -1 && errno == ERANGE);
+		WANT(listxattr("attributes", (char *)1, 10) == -1 && errno == EFAULT);
+		WANT(close(fd) == 0);
+		HAS("attributes", "X1234567LATER");
+		ends();
+	}
 	if (alone()) {
 		fd = made("b");
 		ask(near, 'o', "b");

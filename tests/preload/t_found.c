@@ -57,6 +57,34 @@ static void sendfile_appended(void)
 	show("out");
 }
 
+/* copy_file_range and sendfile waited for the bytes of a pipe, and copied a file over itself; a bad
+ * position was a crash. */
+static void copies_of_what_cannot_be_copied(void)
+{
+	int file = make("copied", "0123456789"), dir = open(".", O_RDONLY), pipes[2];
+	off_t at = 0, to = 4, far = -1, *bad = (off_t *)1;
+	R(pipe(pipes));
+	R(copy_file_range(pipes[0], NULL, file, NULL, 5, 0));
+	R(copy_file_range(file, NULL, pipes[1], NULL, 5, 0));
+	R(copy_file_range(dir, NULL, file, NULL, 5, 0));
+	R(copy_file_range(file, NULL, dir, NULL, 5, 0));
+	R(copy_file_range(file, &at, file, &to, 5, 0));
+	R(copy_file_range(file, &to, file, &at, 5, 0));
+	R(copy_file_range(file, &far, file, &to, 5, 0));
+	R(copy_file_range(file, bad, file, &to, 5, 0));
+	R(copy_file_range(file, &at, file, bad, 5, 0));
+	R(copy_file_range(file, &at, file, &to, 4, 0));
+	R(sendfile(file, pipes[0], NULL, 5));
+	R(sendfile(file, pipes[0], &at, 5));
+	R(sendfile(pipes[1], file, bad, 5));
+	R(lseek(file, 0, SEEK_CUR));
+	close(pipes[0]);
+	close(pipes[1]);
+	close(dir);
+	close(file);
+	show("copied");
+}
+
 static void shows(const char *what, FILE *f)
 {
 	printf("%s: at %ld, %d by exec\n", what, (long)lseek(fileno(f), 0, SEEK_CUR),
@@ -406,6 +434,7 @@ int main(int argc, char **argv)
 		return fcntl(0, F_SETFL, O_APPEND) < 0;
 	status_flags_had_no_large_file();
 	sendfile_appended();
+	copies_of_what_cannot_be_copied();
 	modes_of_streams();
 	another_program_changed_flags(argv[0]);
 	another_program_takes_the_position();

@@ -2,7 +2,9 @@
 #include "t.h"
 
 #include <linux/openat2.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 
 int main(void)
 {
@@ -40,6 +42,28 @@ int main(void)
 	two = (int)R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
 	R(syscall(SYS_read, two, c, 3));
 	R(syscall(SYS_close, two));
+	/* What openat2 refuses and open does not. */
+	how = (struct open_how){.flags = O_RDONLY, .mode = 0644};
+	R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
+	how = (struct open_how){.flags = 1ULL << 40};
+	R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
+	R(syscall(SYS_openat2, AT_FDCWD, "f", (void *)1, sizeof how));
+	/* Headers say that these cannot be NULL, and the checks for it were compiled away. */
+	struct timespec times[2] = {{1000, 0}, {2000, 0}};
+	const char *volatile none = NULL;
+	R(utimensat(fd, none, times, 0));
+	R(syscall(SYS_utimensat, fd, NULL, times, 0));
+	R(syscall(SYS_fstat, fd, &st) ? -1 : (long)st.st_mtim.tv_sec);
+	R(syscall(SYS_statx, fd, NULL, 0, STATX_SIZE, &x));
+	/* What is no memory is EFAULT in each call. */
+	const char *volatile bad = (const char *)1;
+	R(fstatat(fd, bad, &st, AT_EMPTY_PATH));
+	R(fchownat(fd, bad, 0, 0, AT_EMPTY_PATH));
+	R(futimens(fd, (void *)bad));
+	R(utimes(none, NULL));
+	R(fcntl(fd, F_GETLK, bad));
+	R(fcntl(fd, F_OFD_SETLK, bad));
+	R(ioctl(fd, FIONREAD, bad));
 	struct iovec v[2] = {{"xy", 2}, {"z", 1}};
 	R(syscall(SYS_pwritev, fd, v, 2, 20L, 0L));
 	R(syscall(SYS_fsync, fd));
