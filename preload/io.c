@@ -664,7 +664,9 @@ ALIAS(posix_fadvise, posix_fadvise64);
 
 EXPORT ssize_t readahead(int fd, off64_t offset, size_t n)
 {
-	return has_no_pages(fd) ? 0 : REAL(readahead)(fd, offset, n);
+	if (!has_no_pages(fd))
+		return REAL(readahead)(fd, offset, n);
+	return (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY ? to_errno(-EBADF) : 0;
 }
 
 /* Bytes that one step of a copy through memory moves. 256 KiB, as coreutils' cp since 9.2

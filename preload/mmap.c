@@ -10,13 +10,17 @@ static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flag
 {
 	int access = ofd_flags(o) & O_ACCMODE;
 	int kind = flags & MAP_TYPE;
+	bool writes = kind != MAP_PRIVATE && (prot & PROT_WRITE);
 	long rc = 0;
-	if (kind != MAP_PRIVATE && (prot & PROT_WRITE))
-		rc = -ENODEV;
-	else if (access == O_WRONLY)
-		rc = -EACCES;
-	else if (offset < 0 || (offset & (sysconf(_SC_PAGESIZE) - 1)) || len == 0)
+	/* In the order in which the kernel looks. */
+	if (offset < 0 || (offset & (sysconf(_SC_PAGESIZE) - 1)) || len == 0)
 		rc = -EINVAL;
+	else if (kind != MAP_PRIVATE && kind != MAP_SHARED && kind != MAP_SHARED_VALIDATE)
+		rc = -EINVAL;
+	else if (access == O_WRONLY || (writes && access == O_RDONLY))
+		rc = -EACCES;
+	else if (writes)
+		rc = -ENODEV;
 	if (rc < 0) {
 		to_errno(rc);
 		return MAP_FAILED;

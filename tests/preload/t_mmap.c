@@ -32,6 +32,14 @@ int main(void)
 	R(errno);
 	R(mmap(NULL, 10, PROT_READ, MAP_PRIVATE, 999, 0) == MAP_FAILED);
 	R(errno);
+	/* What is no map at all was one, and a shared one of who may not write was ENODEV. */
+	int ro = open("f", O_RDONLY);
+	R((long)mmap(NULL, 10, PROT_READ, 0, fd, 0));
+	R((long)mmap(NULL, 10, PROT_READ | PROT_WRITE, MAP_SHARED, ro, 0));
+	R((long)mmap(NULL, 10, PROT_READ | PROT_WRITE, MAP_SHARED, wo, 0));
+	R((long)mmap(NULL, 10, PROT_READ | PROT_WRITE, MAP_SHARED, ro, 5));
+	R(readahead(wo, 0, 10));
+	R(readahead(ro, 0, 10));
 	p = mmap(NULL, 100, PROT_READ, MAP_PRIVATE, fd, 0);
 	close(fd);
 	R(p[5]);
