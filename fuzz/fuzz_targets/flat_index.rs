@@ -67,7 +67,12 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(!sound || (piece.segment as usize) < segments);
             at = piece.logical + piece.length;
         }
-        let _ = map.next_data(from);
+        // It looks at all pieces that holes hide, and an index of 320 bytes can have more of those
+        // than can be counted: then it does not end in time (docs/SEMANTICS.md).
+        let eof = map.eof();
+        if from < eof && map.window(from, eof, 1 << 20) == eof {
+            let _ = map.next_data(from);
+        }
     }
     if sound {
         assert!(!map.is_damaged());
