@@ -165,8 +165,9 @@ static bool has_pack(int fd)
 /* What the kernel lists and this listing does not give. */
 static bool skipped(const struct listing *l, int fd, const char *name)
 {
-	bool is_own = !strcmp(name, ".") || !strcmp(name, "..");
-	return l && l->whole ? !is_own : hidden(fd, name);
+	if (!l || !l->whole)
+		return hidden(fd, name);
+	return strcmp(name, ".") && strcmp(name, "..");
 }
 
 EXPORT struct dirent *readdir(DIR *dir)
@@ -229,12 +230,14 @@ EXPORT long telldir(DIR *dir)
 	return l && !l->ended ? TOLD | (long)l->next : REAL(telldir)(dir);
 }
 
-/* Reads a stream anew until the pack's names begin. NULL: it has no pack. */
+/* Begins the names of a stream anew, as readdir does. NULL: it has no pack. */
 static struct listing *find_names(DIR *dir)
 {
 	struct listing *l = NULL;
 	struct dirent *e;
 	REAL(rewinddir)(dir);
+	if (has_pack(dirfd(dir)))
+		return begin(dir, dirfd(dir), true, &l) > 0 ? l : NULL;
 	while ((e = REAL(readdir)(dir)))
 		if (is_pack(e->d_name))
 			return begin(dir, dirfd(dir), false, &l) > 0 ? l : NULL;
@@ -293,7 +296,7 @@ EXPORT ssize_t getdents64(int fd, void *buf, size_t room)
 {
 	for (;;) {
 		struct listing *l = find(NULL, fd);
-		if (!l && has_pack(fd) && RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) == 0 &&
+		if (!l && RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) == 0 && has_pack(fd) &&
 			begin(NULL, fd, true, &l) < 0)
 			return -1;
 		ssize_t n = l ? fill(l, buf, room) : 0;
