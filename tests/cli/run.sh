@@ -1537,6 +1537,9 @@ t_copied_and_moved_names() {
     plfs rm other/f
 }
 t_crashed_writer() {
+    # Any other process of the node that joins a file would end the mark first.
+    export PLFS_SHARED_MEMORY=$PWD/shm
+    mkdir shm
     plfs run -- python3 -c '
 import os, signal
 fd = os.open("plfs.d/f", os.O_RDWR | os.O_CREAT)
@@ -1552,7 +1555,7 @@ os.kill(os.getpid(), signal.SIGKILL)' || [ $? = 137 ]
 # A repair ended the tenancies of writers that died on this host, and neither its help nor what it
 # printed said so.
 t_a_repair_ends_what_the_dead_had_open() {
-    # Any other process that joins a file would end it first.
+    # As above.
     export PLFS_SHARED_MEMORY=$PWD/shm
     mkdir shm
     plfs run -- python3 -c '
