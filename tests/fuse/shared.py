@@ -46,14 +46,17 @@ def attribute(name):
 
 def promoted(name, first=b"first", second=b"second"):
     """A file that one mount has written in place, and that the other made a container of; the open
-    descriptors of both, each of which has written its piece."""
+    descriptors of both, each of which has written its piece. Its number stays in both. The second
+    mount may have a number of its own for it: the backend can have given the inode of a file that
+    is gone once more, and that mount still knows that file by its number."""
     one = os.open(f"{ONE}/{name}", os.O_RDWR | os.O_CREAT, 0o644)
     os.pwrite(one, first, 0)
     before = os.fstat(one)
     assert before.st_nlink == 1 and (os.getuid() or not attribute(name))
+    seen = os.stat(f"{TWO}/{name}").st_ino
     two = os.open(f"{TWO}/{name}", os.O_RDWR)
     os.pwrite(two, second, 100)
-    assert os.fstat(two).st_ino == before.st_ino
+    assert os.fstat(one).st_ino == before.st_ino and os.fstat(two).st_ino == seen
     # Users cannot reach the backend.
     assert os.getuid() or attribute(name).startswith(b"plfs 1 c ") and is_container(name)
     return one, two
