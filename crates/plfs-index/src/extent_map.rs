@@ -341,17 +341,36 @@ impl ExtentMap {
     /// Returns the lowest offset at or past `from` that holds data, as SEEK_DATA wants it; None if
     /// there is none.
     ///
-    /// O(levels * log n), and all pieces that holes hide from there on.
+    /// O(levels * log n) for each hole on the way, however many pieces they hide, and the entries
+    /// that reach into them.
     pub fn next_data(&self, from: u64) -> Option<u64> {
-        let from = self.next_piece(from)?;
-        self.scan(from, 1, |_, found| found.first().map(|f| f.logical))
+        let mut found = Vec::new();
+        let mut at = self.next_piece(from, u64::MAX, None)?;
+        with_scratch(|scratch| {
+            loop {
+                self.lookup_with(at, at + 1, scratch, &mut found);
+                if !found.is_empty() {
+                    return Some(at);
+                }
+                // Nothing shows up to the end of this hole but what is newer. If that is hidden
+                // again, then by another hole, so that each is met twice at most.
+                let (order, end) = self.hole_at(at)?;
+                at = match self.next_piece(at + 1, end, Some(order)) {
+                    Some(newer) => newer,
+                    None => self.next_piece(end, u64::MAX, None)?,
+                };
+            }
+        })
     }
 
-    /// The lowest byte at or past `from` of a piece, though a hole may hide it or be it.
-    fn next_piece(&self, from: u64) -> Option<u64> {
-        let mut best = u64::MAX;
+    /// The lowest byte in `[from, to)` of a piece that is later in the order than `after`, though a
+    /// hole may hide it or be it.
+    fn next_piece(&self, from: u64, to: u64, after: Option<Order>) -> Option<u64> {
+        let mut best = to;
         let look = |e: &Entry, to: &mut u64| {
-            if let Some(byte) = e.next_byte(from, clip_of(&self.truncates, e.order()).min(*to)) {
+            if Some(e.order()) > after
+                && let Some(byte) = e.next_byte(from, clip_of(&self.truncates, e.order()).min(*to))
+            {
                 *to = byte;
             }
         };
@@ -365,9 +384,24 @@ impl ExtentMap {
             });
         }
         if let Some(base) = &self.base {
-            base.next_byte(from, &self.truncates, &mut best);
+            base.next_byte(from, after, &self.truncates, &mut best);
         }
-        (best != u64::MAX).then_some(best)
+        (best < to).then_some(best)
+    }
+
+    /// The newest hole that has this byte, though newer data may lie there: its order and where it
+    /// ends.
+    fn hole_at(&self, at: u64) -> Option<(Order, u64)> {
+        let mut newest = None;
+        let mut look = |e: &Entry| {
+            let end = e.end.get().min(clip_of(&self.truncates, e.order()));
+            if e.segment.get() == HOLE && e.first.get() <= at && at < end {
+                newest = newest.max(Some((e.order(), end)));
+            }
+        };
+        self.buffer.iter().for_each(&mut look);
+        self.levels.iter().for_each(|level| level.visit(at, at + 1, |e, _| look(e)));
+        newest.max(self.base.as_ref().and_then(|base| base.hole_at(at, &self.truncates)))
     }
 
     /// Returns the lowest offset at or past `from` that is in a hole, as SEEK_HOLE wants it: the
@@ -379,14 +413,29 @@ impl ExtentMap {
         if from >= eof {
             return None;
         }
-        let mut covered = from;
-        let hole = self.scan(from, 1 << 16, |to, found| {
-            covered = found.iter().fold(covered, |covered, f| {
-                if f.logical == covered { covered + f.length } else { covered }
-            });
-            (covered < to).then_some(covered)
-        });
-        hole.or(Some(eof))
+        let (mut covered, mut window, mut found) = (from, 1 << 16, Vec::new());
+        with_scratch(|scratch| {
+            while covered < eof {
+                let end = eof.min(covered.saturating_add(window));
+                let to = self.window(covered, end, 1 << 16);
+                self.lookup_with(covered, to, scratch, &mut found);
+                window = to - covered;
+                for f in &found {
+                    if f.logical == covered {
+                        covered += f.length;
+                    }
+                }
+                if covered < to {
+                    break;
+                }
+                match scratch.pieces.len() {
+                    0..1024 => window = window.saturating_mul(2),
+                    1024..8192 => {}
+                    _ => window = (window / 2).max(1),
+                }
+            }
+            Some(covered)
+        })
     }
 
     /// Where a window that begins at `from` ends, at most at `to`, so that a lookup of it gives
@@ -408,35 +457,6 @@ impl ExtentMap {
         self.buffer.iter().for_each(add);
         let base = self.base.as_ref().map_or(0, |base| base.pieces_at_most(from, to));
         sum.saturating_add(base)
-    }
-
-    /// Looks up window after window from `from` to the end of the file until `f(to, found)` gives
-    /// something. The first has `window` bytes; others have a few thousand pieces at most, or not
-    /// many more bytes.
-    fn scan<R>(
-        &self,
-        mut from: u64,
-        mut window: u64,
-        mut f: impl FnMut(u64, &[Found]) -> Option<R>,
-    ) -> Option<R> {
-        let (eof, mut found) = (self.eof(), Vec::new());
-        with_scratch(|scratch| {
-            while from < eof {
-                let to = self.window(from, eof.min(from.saturating_add(window)), 1 << 16);
-                self.lookup_with(from, to, scratch, &mut found);
-                if let Some(result) = f(to, &found) {
-                    return Some(result);
-                }
-                window = to - from;
-                match scratch.pieces.len() {
-                    0..1024 => window = window.saturating_mul(2),
-                    1024..8192 => {}
-                    _ => window = (window / 2).max(1),
-                }
-                from = to;
-            }
-            None
-        })
     }
 
     /// Returns the number of entries, hidden ones that no merge has dropped included.
@@ -504,7 +524,7 @@ impl ExtentMap {
         let end = self.eof().min(run.end());
         let first_in = |from: u64, to: u64| {
             let mut best = to;
-            base.next_byte(from, &self.truncates, &mut best);
+            base.next_byte(from, None, &self.truncates, &mut best);
             (best < to).then_some(best)
         };
         let from = first_in(run.first(), end)?;

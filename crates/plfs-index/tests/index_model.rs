@@ -866,6 +866,35 @@ fn a_window_has_few_pieces() {
     }
 }
 
+/// A search for data looked at each piece that a hole hides. An index of 320 bytes, which fuzzing
+/// found, has more of those than can be counted.
+#[test]
+fn data_is_found_behind_holes_that_hide_more_than_can_be_counted() {
+    let mut map = ExtentMap::new();
+    let order = |stamp| Order { stamp, set: 0 };
+    for segment in 0..8 {
+        let logical = u64::from(segment) << 20;
+        let run = Run { logical, length: 1, stride: 3, count: u32::MAX, segment, physical: 0 };
+        map.insert(run, order(u64::from(segment)));
+    }
+    let end = map.eof();
+    map.insert(Run::hole(1, end / 2), order(10));
+    map.insert(Run::hole(end / 2, end), order(12));
+    assert_eq!((map.next_data(0), map.next_data(1)), (Some(0), None));
+    // What is newer than a hole shows, unless a hole that is newer still hides it.
+    map.insert(
+        Run { logical: 5, length: 2, stride: 5, count: 200_000, segment: 9, physical: 0 },
+        order(20),
+    );
+    map.insert(Run::hole(5, 900_000), order(21));
+    map.insert(Run::single(70_000, 10, 9, 0), order(11));
+    assert_eq!(map.next_data(1), Some(900_005));
+    map.insert(Run::single(80_000, 10, 9, 0), order(22));
+    assert_eq!((map.next_data(1), map.next_data(80_010)), (Some(80_000), Some(900_005)));
+    assert_eq!(map.next_data(1_000_000), Some(1_000_000));
+    assert_eq!(map.next_data(1_000_002), None);
+}
+
 /// Entries are found by the largest ends of those below them. Ends that are wrong hide some, which
 /// a lookup cannot tell and a check did not.
 #[test]

@@ -386,14 +386,23 @@ impl Base {
         self.damaged.store(true, Ordering::Relaxed);
     }
 
-    /// Lowers `best` to the lowest byte at or past `from` that something here holds, if that is
-    /// below `best`.
-    pub(super) fn next_byte(&self, from: u64, truncates: &[(Order, u64)], best: &mut u64) {
+    /// Lowers `best` to the lowest byte at or past `from` that something here holds which is later
+    /// in the order than `after`, if that is below `best`.
+    pub(super) fn next_byte(
+        &self,
+        from: u64,
+        after: Option<Order>,
+        truncates: &[(Order, u64)],
+        best: &mut u64,
+    ) {
         walk(self.entries(), from, best, &mut |entry: &Entry, best: &mut u64| {
-            let to = clip_of(truncates, self.order_of(entry)).min(*best);
             if !self.is_sound(entry) {
                 return self.mark_corrupt();
             }
+            if Some(self.order_of(entry)) <= after {
+                return;
+            }
+            let to = clip_of(truncates, self.order_of(entry)).min(*best);
             let byte = match entry.shape.get() {
                 0 => entry.next_byte(from, to),
                 _ => self.shaped(entry).and_then(|shaped| shaped.next_byte(from, to)),
@@ -411,8 +420,9 @@ impl Base {
             let Some(block) = self.block(&blocks, i, &held) else { continue };
             let mut found = false;
             self.visit(&blocks, i, &block, from, |j, start, end| {
-                let byte = start.max(from);
-                found = byte < end.min(clip_of(truncates, self.extent_order(block.order(j))));
+                let (byte, order) = (start.max(from), self.extent_order(block.order(j)));
+                found = byte >= *best
+                    || Some(order) > after && byte < end.min(clip_of(truncates, order));
                 if found {
                     *best = byte.min(*best);
                 }
@@ -422,6 +432,24 @@ impl Base {
                 return;
             }
         }
+    }
+
+    /// The hole that has this byte: its order and where it ends.
+    pub(super) fn hole_at(&self, at: u64, truncates: &[(Order, u64)]) -> Option<(Order, u64)> {
+        let (blocks, mut hole) = (self.blocks(), None);
+        for i in blocks.reaching(at).take_while(|i| blocks.first(*i) <= at) {
+            let Some(held) = self.held(&blocks, i) else { continue };
+            let Some(block) = self.block(&blocks, i, &held) else { continue };
+            self.visit(&blocks, i, &block, at, |j, start, end| {
+                let order = self.extent_order(block.order(j));
+                let end = end.min(clip_of(truncates, order));
+                if start <= at && at < end && block.place(j).0 == HOLE {
+                    hole = hole.max(Some((order, end)));
+                }
+                start <= at
+            });
+        }
+        hole
     }
 
     /// The largest end of what is later in the order than `after`, or `best` if that is larger.
