@@ -51,7 +51,7 @@ deps: ## install what is missing (Debian packages, Rust); needs root or says wha
 		if command -v rustup > /dev/null; then rustup toolchain install stable --profile minimal -c rustfmt -c clippy && rustup default stable; \
 		else echo "PLFS needs Rust 1.88 or later: install it from https://rustup.rs, then run make again" >&2; exit 1; fi; }
 	@# An MPI with the standard ABI, which Debian does not have: its header for the build, the rest for the tests.
-	@[ -e $(BUILD)/deps/mpich/include/mpi_abi.h ] || { python3 -m venv $(BUILD)/deps/mpich && $(BUILD)/deps/mpich/bin/pip install -q --disable-pip-version-check mpich==5.0.2; } \
+	@[ -e $(BUILD)/deps/mpich/include/mpi_abi.h ] || { python3 -m venv $(BUILD)/deps/mpich && $(BUILD)/deps/mpich/bin/pip install -q --no-compile --disable-pip-version-check mpich==5.0.2; } \
 		|| echo "the MPICH of PyPI cannot be had; PLFS will be built without MPI-IO for the standard ABI" >&2
 
 build: ## release build into build/, laid out as it is installed
@@ -116,7 +116,7 @@ lint: ## formatting and linters of Rust, C, Python and shell, and the committed 
 	$(MAKE) --no-print-directory -C preload analyze PLFS_INC=$(abspath crates/plfs-capi/include)
 	$(MAKE) --no-print-directory -C mpi analyze PLFS_INC=$(abspath crates/plfs-capi/include)
 	@[ "$$(cat $(BUILD)/deps/lint/has 2> /dev/null)" = "$(RUFF) $(CLANG_FORMAT)" ] || { python3 -m venv $(BUILD)/deps/lint && \
-		$(BUILD)/deps/lint/bin/pip install -q --disable-pip-version-check $(RUFF) $(CLANG_FORMAT) && \
+		$(BUILD)/deps/lint/bin/pip install -q --no-compile --disable-pip-version-check $(RUFF) $(CLANG_FORMAT) && \
 		echo "$(RUFF) $(CLANG_FORMAT)" > $(BUILD)/deps/lint/has; }
 	$(BUILD)/deps/lint/bin/ruff check
 	$(BUILD)/deps/lint/bin/ruff format --check
@@ -126,9 +126,8 @@ lint: ## formatting and linters of Rust, C, Python and shell, and the committed 
 	@# The s_*.sh of tests/preload are what users write, odd on purpose. Below a warning are matters of style.
 	git ls-files '*.sh' .ci/run ':!tests/preload/s_*' | xargs shellcheck -x -S warning
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
-	@# The locks of this build are larger.
-	$(CARGO) clippy --release --locked --workspace --features plfs/shuttle --test schedules -- -D warnings -A clippy::large-enum-variant
+	@# With the locks of tests/schedules, which are larger: what is only there without them is a few lines of plfs/src/sync.rs.
+	$(CARGO) clippy --release --locked --workspace --all-targets --features plfs-tests/shuttle -- -D warnings -A clippy::large-enum-variant
 	git diff --exit-code crates/plfs-capi/include
 
 demo: deps build ## the main job, direct and through PLFS, in one table

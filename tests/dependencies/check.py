@@ -136,7 +136,6 @@ def main():
         rules = tomllib.load(file)
     self_test()
     check("workspace", "Cargo.toml", rules)
-    check("fuzz", "fuzz/Cargo.toml", rules)
 
 
 if __name__ == "__main__":

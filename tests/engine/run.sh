@@ -10,16 +10,16 @@ cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
 cargo=${CARGO:-cargo}
 status=0
-# The models are tests/models; examples have no tests.
+# The models are tests/models, the fuzz targets tests/fuzz; examples have no tests.
 if [ $# = 0 ]; then
-    "$cargo" test --release --locked --workspace --exclude plfs-model --no-fail-fast --lib --bins --tests || status=1
+    "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --no-fail-fast --lib --bins --tests || status=1
     # Of all crates: those of one alone would have other features, and all be compiled again.
-    "$cargo" test --release --locked --workspace --exclude plfs-model --doc || status=1
+    "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --doc || status=1
 fi
 tests=crates/plfs/tests
 for word; do
-    if [ -e "$tests/engine/$word.rs" ]; then "$cargo" test --release --locked -p plfs --test engine -- "$word::" || status=1
-    elif [ -e "$tests/$word.rs" ] || [ -e "$tests/$word/main.rs" ]; then "$cargo" test --release --locked -p plfs --test "$word" || status=1
+    if [ -e "$tests/engine/$word.rs" ]; then "$cargo" test --release --locked -p plfs-tests --test engine -- "$word::" || status=1
+    elif [ -e "$tests/$word.rs" ] || [ -e "$tests/$word/main.rs" ]; then "$cargo" test --release --locked -p plfs-tests --test "$word" || status=1
     else "$cargo" test --release --locked --workspace -- "$word" || status=1; fi
 done
 exit $status

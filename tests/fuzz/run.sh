@@ -5,8 +5,8 @@
 # Takes 100 s
 # Each target for FUZZ_SECONDS (10) of a processor, as many side by side as there are processors.
 # They start from the containers of tests/compat and from what earlier runs found (fuzz/corpus,
-# which is not kept in git); what fails stays in fuzz/artifacts, and fuzz/target/*/release/TARGET
-# FILE repeats it.
+# which is not kept in git); what fails stays in fuzz/artifacts, and target/release/TARGET FILE
+# repeats it.
 # Coverage is what the stable compiler has for it, without a sanitizer: the decoders have no unsafe
 # code.
 set -u
@@ -15,12 +15,14 @@ shift
 wanted=" $* "
 # shellcheck source=tests/lib.sh
 . "$here/../lib.sh"
-cd "$here/../../fuzz" || exit 2
-cargo=${CARGO:-cargo}
-host=$("$cargo" --version -v | sed -n 's/^host: //p')
-flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
-flags+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
-RUSTFLAGS=$flags "$cargo" build --quiet --locked --release --target "$host" || { result build fail "status $?"; exit 1; }
+cd "$here/../.." || exit 2
+# Each target runs for seconds: an optimised build takes longer than it saves.
+build=()
+for crate in plfs-format plfs-index plfs-rc plfs-fuzz; do build+=(--config "profile.release.package.$crate.opt-level=1" --config "profile.release.package.$crate.debug-assertions=true"); done
+for source in fuzz/fuzz_targets/*.rs; do build+=(--bin "$(basename "$source" .rs)"); done
+RUSTC_WORKSPACE_WRAPPER=$here/rustc.sh "${CARGO:-cargo}" build --quiet --locked --release --workspace "${build[@]}" || { result build fail "status $?"; exit 1; }
+programs=$(realpath "${CARGO_TARGET_DIR:-target}/release")
+cd fuzz || exit 2
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-fuzz.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -41,7 +43,6 @@ for source in fuzz_targets/*.rs; do
 done
 # libFuzzer takes 0 for a fresh seed.
 seed=$((${PLFS_SEED:-0} % 4294967295 + 1))
-programs=${CARGO_TARGET_DIR:-target}/$host/release
 export work programs seed FUZZ_SECONDS=${FUZZ_SECONDS:-10}
 # shellcheck disable=SC2016 # the inner shell's
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c '"$programs/{}" -seed=$seed -max_total_time=$FUZZ_SECONDS -max_len=8192 -rss_limit_mb=2048 -print_final_stats=1 \

@@ -12,5 +12,5 @@ shift
 . tests/lib.sh
 # Without optimisation, which takes longer than it saves, and with debug_assert.
 build=(--config profile.release.package.plfs.opt-level=0 --config profile.release.package.plfs-testkit.opt-level=0
-    --config profile.release.package.plfs.debug-assertions=true --config profile.release.package.plfs-index.debug-assertions=true)
-cargo_tests "${build[@]}" --features plfs/shuttle --test schedules -- "$@"
+    --config profile.release.package.plfs.debug-assertions=true --config profile.release.package.plfs-index.opt-level=0 --config profile.release.package.plfs-index.debug-assertions=true)
+cargo_tests "${build[@]}" --features plfs-tests/shuttle --test schedules -- "$@"
