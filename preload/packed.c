@@ -205,6 +205,20 @@ EXPORT int symlink(const char *target, const char *path)
 	return symlinkat(target, AT_FDCWD, path);
 }
 
+/* Whether a file of ours has lost its names. The kernel would give it one again, because what it
+ * sees still has one: a superblock that of its container. A plain file without names gets none. */
+static bool is_nameless(int dirfd, const char *path, int at_flags, bool packed)
+{
+	struct stat st;
+	int saved = errno;
+	int how = at_flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
+	how |= at_flags & AT_EMPTY_PATH;
+	bool ours = packed || (REAL(fstatat)(dirfd, path, &st, how) == 0 && stat_may_be_name(&st));
+	bool nameless = ours && fstatat(dirfd, path, &st, how) == 0 && st.st_nlink == 0;
+	errno = saved;
+	return nameless;
+}
+
 /* A file of a pack has one name. A link to its placeholder would be one more name of the pack. */
 EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, int at_flags)
 {
@@ -218,6 +232,9 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 	enum maker maker = maker_of(new_dir, new);
 	if (maker == NOT_MADE)
 		return -1;
+	if ((at_flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW)) &&
+		is_nameless(old_dir, old, at_flags, by_descriptor))
+		return fail(ENOENT);
 	if (by_descriptor || path_is_packed(old_dir, old, follow))
 		return fail(EPERM);
 	/* What has no name gets none in a flat directory. */

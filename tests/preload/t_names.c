@@ -168,6 +168,16 @@ int main(void)
 	R(fstatat(AT_FDCWD, "old", &st, 0) ? -1 : (long)st.st_size);
 	R(stat("", &st));
 	R(stat("old/x", &st));
+	/* What has lost its names gets none. */
+	int lost = make("lost", "lost");
+	char own[64];
+	sprintf(own, "/proc/self/fd/%d", lost);
+	R(unlink("lost"));
+	R(linkat(AT_FDCWD, own, AT_FDCWD, "again", AT_SYMLINK_FOLLOW) < 0);
+	R(linkat(lost, "", AT_FDCWD, "again", AT_EMPTY_PATH) < 0);
+	R(access("again", F_OK));
+	R(fstat(lost, &st) ? -1 : (long)st.st_nlink);
+	close(lost);
 	R(mkdir("e", 0700));
 	close(make("e/1", "one"));
 	close(make("e/2", "two2"));
