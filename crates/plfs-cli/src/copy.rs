@@ -340,7 +340,8 @@ impl Copy<'_> {
         self.move_all(0, len, file)
     }
 
-    /// Copies bytes `[from, to)`, which the file had.
+    /// Copies bytes `[from, to)`, which the file had. A read that ends before them tells of a cut
+    /// that the length at the end does not: the file may have grown again since.
     fn move_all(&mut self, from: u64, to: u64, file: &File) -> Result<(), Fail> {
         match self.move_bytes(from, to, |buf, at| Ok(file.read_at(buf, at)?))? {
             end if end < to => Err(was_cut(self.src)),
