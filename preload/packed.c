@@ -210,13 +210,11 @@ EXPORT int symlink(const char *target, const char *path)
 static bool is_nameless(int dirfd, const char *path, int at_flags, bool packed)
 {
 	struct stat st;
-	int saved = errno;
-	int how = at_flags & AT_SYMLINK_FOLLOW ? 0 : AT_SYMLINK_NOFOLLOW;
-	how |= at_flags & AT_EMPTY_PATH;
-	bool ours = packed || (REAL(fstatat)(dirfd, path, &st, how) == 0 && stat_may_be_name(&st));
-	bool nameless = ours && fstatat(dirfd, path, &st, how) == 0 && st.st_nlink == 0;
-	errno = saved;
-	return nameless;
+	int was = errno;
+	bool ours = packed ||
+		    (REAL(fstatat)(dirfd, path, &st, at_flags) == 0 && stat_may_be_name(&st));
+	return leaving_errno(
+		was, ours && fstatat(dirfd, path, &st, at_flags) == 0 && st.st_nlink == 0);
 }
 
 /* A file of a pack has one name. A link to its placeholder would be one more name of the pack. */
@@ -233,7 +231,7 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 	if (maker == NOT_MADE)
 		return -1;
 	if ((at_flags & (AT_EMPTY_PATH | AT_SYMLINK_FOLLOW)) &&
-		is_nameless(old_dir, old, at_flags, by_descriptor))
+		is_nameless(old_dir, old, follow | (at_flags & AT_EMPTY_PATH), by_descriptor))
 		return fail(ENOENT);
 	if (by_descriptor || path_is_packed(old_dir, old, follow))
 		return fail(EPERM);
