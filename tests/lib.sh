@@ -16,6 +16,13 @@ result() { # NAME ok|skip|fail [DETAIL]
         *) failed=yes; echo "not ok $1${3:+: ${3//$'\n'/$'\n'    }}" ;;
     esac
 }
+# A test in a shell of its own, so that its `set -e` holds everywhere. The first command that fails
+# ends it and is told; what it prints is in $work/log.
+in_own_shell() { # DIR SCRIPT
+    timeout -k 5 "${T_TIMEOUT_S:-120}" bash -eEuc "set -o pipefail
+        trap 'echo \"failed: \$BASH_COMMAND\" >&2' ERR
+        cd '$1'; $2" > "$work/log" 2>&1 < /dev/null
+}
 # By the whole name or by its first word; all if nobody asked.
 is_wanted() { [[ ${wanted:-  } = "  " || $wanted = *" ${1%% *} "* || $wanted = *" $1 "* ]]; }
 # What a program said, for people: no line of it is taken for a result.

@@ -1317,6 +1317,10 @@ t_backend_is_missing() {
     local on=none
     for i in {0..9}; do ! plfs map "m/$i" | grep -q "$PWD/one/" || on=$i; done
     [ $on != none ]
+    # Of the ten, all may have something there, by chance; of this one nothing is.
+    plfs layout --backends 0002 m > /dev/null
+    plfs run --mount m -- cp m/0 m/10
+    sed -i '1h;$G' sums
     plfs backend status m > /dev/null
     mv one away
     mkdir one
@@ -1331,16 +1335,14 @@ t_backend_is_missing() {
     refuses 1 "backend 0001 is not at $PWD/one" plfs backend drain m 0001
     refuses 1 "backend 0001 is not at $PWD/one" plfs backend add m one
     # All else is read.
-    local i read=0
-    for i in {0..9}; do
+    plfs cat m/10 > /dev/null
+    for i in {0..10}; do
         if plfs cat "m/$i" > out 2> err; then
             [ "$(md5sum < out)" = "$(sed -n $((i + 1))p sums)" ] || fail "m/$i is another"
-            read=$((read + 1))
         else
             grep -q unreachable err || fail "$(cat err)"
         fi
     done
-    [ $read -gt 0 ]
     rmdir one
     mv away one
     same_sums
@@ -1813,14 +1815,13 @@ C
     refuses 1 "space" 'pre fix/bin/plfs' run -- true
 }
 
-# Each test is a new shell, so that its `set -e` holds everywhere.
 mapfile -t functions < <(declare -F | awk '{ print $3 }')
 export -f "${functions[@]}"
 for name in $(declare -F | awk '$3 ~ /^t_/ { print substr($3, 3) }'); do
     is_wanted "$name" || continue
     mkdir "$work/$name"
     status=0
-    timeout -k 5 "${T_TIMEOUT_S:-120}" bash -e -o pipefail -c "cd '$work/$name'; t_$name" > "$work/log" 2>&1 < /dev/null || status=$?
+    in_own_shell "$work/$name" "t_$name" || status=$?
     case $status in
         0) result "$name" ok ;;
         77) result "$name" skip "$(cat "$work/skip")" ;;

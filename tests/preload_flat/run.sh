@@ -460,9 +460,9 @@ for test in $(declare -F | sed -n 's/^declare -f t_//p'); do
     rm -rf "$work/dir" "$work/skip" "$memory"
     mkdir -p "$work/dir/m/s" "$work/dir/backend" "$memory"
     export -f fail in_m left make_flat "t_$test"
-    timeout -k 5 "${T_TIMEOUT_S:-120}" bash -euc "set -o pipefail; cd '$work/dir'; in_m true
+    in_own_shell "$work/dir" "in_m true
         for backend in backend '$memory'; do plfs backend add m \$backend; done; make_flat m/s
-        t_$test" > "$work/log" 2>&1 < /dev/null
+        t_$test"
     case $? in
         0) result "$test" ok ;;
         77) result "$test" skip "$(cat "$work/skip")" ;;

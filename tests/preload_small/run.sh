@@ -756,7 +756,7 @@ for test in $(declare -F | sed -n 's/^declare -f t_//p'); do
     mkdir -p "$work/dir/m/s"
     (cd "$work/dir" && plfs run --mount m -- true && plfs layout --workload small m/s > /dev/null)
     export -f fail in_m explored "t_$test"
-    timeout -k 5 "${T_TIMEOUT_S:-120}" bash -euc "set -o pipefail; cd '$work/dir'; t_$test" > "$work/log" 2>&1 < /dev/null
+    in_own_shell "$work/dir" "t_$test"
     case $? in
         0) result "$test" ok ;;
         77) result "$test" skip "$(cat "$work/skip")" ;;
