@@ -460,12 +460,13 @@ for test in $(declare -F | sed -n 's/^declare -f t_//p'); do
     rm -rf "$work/dir" "$work/skip" "$memory"
     mkdir -p "$work/dir/m/s" "$work/dir/backend" "$memory"
     export -f fail in_m left make_flat "t_$test"
+    status=0
     in_own_shell "$work/dir" "in_m true
         for backend in backend '$memory'; do plfs backend add m \$backend; done; make_flat m/s
-        t_$test"
-    case $? in
+        t_$test" || status=$?
+    case $status in
         0) result "$test" ok ;;
         77) result "$test" skip "$(cat "$work/skip")" ;;
-        *) result "$test" fail "$(tail -5 "$work/log")" ;;
+        *) result "$test" fail "exit $status: $(tail -5 "$work/log")" ;;
     esac
 done

@@ -579,6 +579,7 @@ t_attributes() {
 # is there. Each name was hidden, or lost, that was written by one who still believed that there is
 # a pack, or none.
 t_repacked() {
+    export PLFS_SEED=${PLFS_SEED:-$RANDOM}
     cat > writer.py <<'END'
 import errno, os, random, sys, time
 who = sys.argv[1]
@@ -756,10 +757,11 @@ for test in $(declare -F | sed -n 's/^declare -f t_//p'); do
     mkdir -p "$work/dir/m/s"
     (cd "$work/dir" && plfs run --mount m -- true && plfs layout --workload small m/s > /dev/null)
     export -f fail in_m explored "t_$test"
-    in_own_shell "$work/dir" "t_$test"
-    case $? in
+    status=0
+    in_own_shell "$work/dir" "t_$test" || status=$?
+    case $status in
         0) result "$test" ok ;;
         77) result "$test" skip "$(cat "$work/skip")" ;;
-        *) result "$test" fail "$(tail -5 "$work/log")" ;;
+        *) result "$test" fail "exit $status: $(tail -5 "$work/log")" ;;
     esac
 done
