@@ -281,7 +281,7 @@ impl<'a> Copier<'a> {
             let from = pieces[0].logical;
             end = pieces[pieces.len() - 1].logical + pieces[pieces.len() - 1].length;
             buf.resize((end - from) as usize, 0);
-            fetch(from, &mut buf, pieces, |piece, out| {
+            fetch(from, &mut buf, pieces.iter().copied(), |piece, out| {
                 let at = index.segment(piece.segment).ok_or_else(|| {
                     Error::invalid(Errno::IO, "the index names a data log that is not listed")
                 })?;

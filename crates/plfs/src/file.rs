@@ -21,7 +21,7 @@ use crate::logical::LogicalFile;
 use crate::pack::FileId;
 use crate::plain::{Done, Entered, Found as Look, PlainFile};
 use crate::process::Process;
-use crate::read::{Prefetch, Short, fetch};
+use crate::read::{IndexState, Pieces, Prefetch, Short, fetch};
 use crate::store::{Errno, Links, Size, Stat, StoreFile, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, lock};
@@ -102,13 +102,13 @@ impl PlainHandle {
 #[derive(Debug)]
 struct Reader {
     prefetch: Prefetch,
-    pieces: Vec<Found>,
+    pieces: Pieces,
 }
 
 impl File {
     pub(crate) fn new(logical: Arc<LogicalFile>, path: &Path, access: Access) -> File {
         let reader =
-            Reader { prefetch: Prefetch::new(logical.container.local), pieces: Vec::new() };
+            Reader { prefetch: Prefetch::new(logical.container.local), pieces: Pieces::default() };
         File {
             plain: None,
             packed: None,
@@ -147,7 +147,7 @@ impl File {
             logical: OnceLock::new(),
             path,
             access,
-            reader: Mutex::new(Reader { prefetch: Prefetch::new(true), pieces: Vec::new() }),
+            reader: Mutex::new(Reader { prefetch: Prefetch::new(true), pieces: Pieces::default() }),
             wrote: AtomicBool::new(false),
         }
     }
@@ -160,7 +160,7 @@ impl File {
             logical: OnceLock::new(),
             path: path.into(),
             access,
-            reader: Mutex::new(Reader { prefetch: Prefetch::new(true), pieces: Vec::new() }),
+            reader: Mutex::new(Reader { prefetch: Prefetch::new(true), pieces: Pieces::default() }),
             wrote: AtomicBool::new(false),
         }
     }
@@ -478,7 +478,8 @@ impl File {
         };
         match reader {
             Some(Reader { prefetch, pieces }) => {
-                known.lookup(offset, offset + n as u64, pieces);
+                let lookup = |from, to, found: &mut Vec<Found>| known.lookup(from, to, found);
+                let pieces = pieces.get(state_of(known), (offset, offset + n as u64), lookup);
                 sound()?;
                 fetch(offset, buf, pieces, |piece, out| {
                     let at = known.segment(piece.segment).ok_or_else(corrupt)?;
@@ -501,7 +502,7 @@ impl File {
                 let mut pieces = Vec::new();
                 known.lookup(offset, offset + n as u64, &mut pieces);
                 sound()?;
-                fetch(offset, buf, &pieces, read)?;
+                fetch(offset, buf, pieces, read)?;
             }
         }
         Ok(n)
@@ -1035,9 +1036,6 @@ struct Tried {
     /// Why not to the end of what was asked for, or of the file.
     stopped: Option<Error>,
 }
-
-/// Generation and end of file of an index. While both stay the same a read finds the same bytes.
-type IndexState = (u64, u64);
 
 fn state_of(index: &Index) -> IndexState {
     (index.generation(), index.eof())

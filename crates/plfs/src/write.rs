@@ -234,7 +234,13 @@ impl Writer {
     pub fn write(&self, run: Run, bytes: &[u8]) -> Result<Written> {
         debug_assert_eq!(run.bytes(), bytes.len() as u64);
         let (mut state, Placed { segment, physical, length }) = self.place(bytes)?;
-        let parts = taken(Run { segment, physical, ..run }, length);
+        let run = Run { segment, physical, ..run };
+        if length == run.bytes() {
+            let end = run.end();
+            self.record(&mut state, end, |folder| folder.push_run(run, || self.set.stamp()))?;
+            return Ok(self.wrote(&state, length, end));
+        }
+        let parts = taken(run, length);
         let parts = || parts.iter().flatten();
         let end = parts().map(Run::end).max().unwrap_or(0);
         self.record(&mut state, end, |folder| {
@@ -301,7 +307,7 @@ impl Writer {
     #[inline(always)]
     fn place(&self, bytes: &[u8]) -> Result<(MutexGuard<'_, State>, Placed)> {
         // Who must wait for a truncate waits here, where no reader waits for him.
-        self.set.era()?;
+        self.set.let_cut_pass()?;
         let mut state = lock(&self.state);
         state.check()?;
         let length = bytes.len() as u64;
@@ -360,7 +366,7 @@ impl Writer {
     /// Makes `[logical, logical + length)` a hole, behind all that was written before. Constant
     /// time and nothing to storage: the next commit says it in one record.
     pub fn punch(&self, logical: u64, length: u64) -> Result<Written> {
-        self.set.era()?;
+        self.set.let_cut_pass()?;
         let mut state = lock(&self.state);
         state.check()?;
         let end = logical + length;
@@ -749,11 +755,10 @@ fn relocate(folder: &mut Folder, Moved { from, length, to }: Moved, set: &LogSet
     folder.relocate(from, length, to, || set.tick());
 }
 
-/// What the first `bytes` of a run's bytes are: whole pieces, and a part of the next.
+/// What the first `bytes` of a run's bytes are, fewer than it has: whole pieces, and a part of the
+/// next.
+#[cold]
 fn taken(run: Run, bytes: u64) -> [Option<Run>; 2] {
-    if bytes == run.bytes() {
-        return [Some(run), None];
-    }
     let (whole, rest) = ((bytes / run.length) as u32, bytes % run.length);
     let pieces = (whole > 0).then_some(Run {
         stride: if whole == 1 { 0 } else { run.stride },

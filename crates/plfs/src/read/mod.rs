@@ -1,12 +1,14 @@
 //! L4: from a lookup's pieces to bytes in a buffer.
 //!
-//! [`fetch`] zeroes holes and reads pieces; [`Prefetch`] remembers how a handle moves along the
-//! logs and reads ahead where its order is the order of writing; [`SegmentFiles`] keeps the logs
-//! open, but not too many.
+//! [`Pieces`] remembers what was looked up; [`fetch`] zeroes holes and reads pieces; [`Prefetch`]
+//! remembers how a handle moves along the logs and reads ahead where its order is the order of
+//! writing; [`SegmentFiles`] keeps the logs open, but not too many.
 
+mod pieces;
 mod prefetch;
 mod segments;
 
+pub use pieces::{IndexState, Pieces};
 pub use prefetch::Prefetch;
 pub use segments::SegmentFiles;
 
@@ -34,7 +36,7 @@ impl From<Error> for Short {
 pub fn fetch(
     offset: u64,
     buf: &mut [u8],
-    pieces: &[Found],
+    pieces: impl IntoIterator<Item = Found>,
     mut read: impl FnMut(&Found, &mut [u8]) -> Result<(), Error>,
 ) -> Result<(), Short> {
     let mut at = 0;
@@ -42,7 +44,7 @@ pub fn fetch(
         let start = (piece.logical - offset) as usize;
         let end = start + piece.length as usize;
         buf[at..start].fill(0);
-        read(piece, &mut buf[start..end]).map_err(|error| Short {
+        read(&piece, &mut buf[start..end]).map_err(|error| Short {
             bytes: start + error.found_bytes().min(end - start),
             error: error.of_range(piece.logical, piece.length),
         })?;

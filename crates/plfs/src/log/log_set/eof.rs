@@ -128,16 +128,39 @@ fn set(words: &[Word; WORDS], size: u64, stamp: u64) {
 impl LogSet {
     /// Which era it is. Waits for a truncate that is under way, which takes as long as one append
     /// to the index log; three loads else.
+    #[inline]
     pub fn era(&self) -> Result<Era> {
+        match self.era_now() {
+            Some(era) => Ok(era),
+            None => self.wait_for_era(),
+        }
+    }
+
+    /// `None` while somebody truncates.
+    #[inline]
+    fn era_now(&self) -> Option<Era> {
         let words = self.shared.words();
+        let cuts = words[CUTS].load(Ordering::SeqCst);
+        let era = Era { cuts, done: words[CUTS_DONE].load(Ordering::SeqCst) };
+        (cuts.is_multiple_of(2) && self.is_still(era)).then_some(era)
+    }
+
+    /// Waits for a truncate that is under way: one load if there is none.
+    #[inline]
+    pub fn let_cut_pass(&self) -> Result<()> {
+        match self.shared.words()[CUTS].load(Ordering::SeqCst).is_multiple_of(2) {
+            true => Ok(()),
+            false => self.wait_for_era().map(|_| ()),
+        }
+    }
+
+    #[cold]
+    fn wait_for_era(&self) -> Result<Era> {
         loop {
-            let cuts = words[CUTS].load(Ordering::SeqCst);
-            if !cuts.is_multiple_of(2) {
+            if !self.shared.words()[CUTS].load(Ordering::SeqCst).is_multiple_of(2) {
                 drop(self.lock_for_cut()?);
-                continue;
             }
-            let era = Era { cuts, done: words[CUTS_DONE].load(Ordering::SeqCst) };
-            if self.is_still(era) {
+            if let Some(era) = self.era_now() {
                 return Ok(era);
             }
         }
