@@ -13,6 +13,9 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 INSTALL = install
+STRIP ?= strip
+# Files and directories that `make install` made, below PREFIX.
+INSTALLED = share/plfs/installed
 
 # What Debian calls what the build and the tests need.
 PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
@@ -28,7 +31,7 @@ CLANG_FORMAT = clang-format==23.1.5
 SUITES ?=
 RUN = CARGO="$(CARGO)" tests/run --build "$(abspath $(BUILD))"
 
-.PHONY: help deps build install test test-mpi fuzz test-fuse test-foreign torture lint demo bench ci clean
+.PHONY: help deps build install uninstall test test-mpi fuzz test-fuse test-foreign torture lint demo bench ci clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -79,13 +82,22 @@ build: ## release build into build/, laid out as it is installed
 	@$(BUILD)/bin/plfs completions zsh > $(BUILD)/share/zsh/site-functions/_plfs
 	@$(BUILD)/bin/plfs completions fish > $(BUILD)/share/fish/vendor_completions.d/plfs.fish
 
-install: build ## copy build/ to DESTDIR/PREFIX (make install PREFIX=$HOME/plfs)
-	@mkdir -p "$(DESTDIR)$(PREFIX)"
-	@cd $(BUILD) && tar cf - --owner=0 --group=0 bin sbin lib include share | tar xf - --no-same-owner -C "$(abspath $(DESTDIR)$(PREFIX))"
+install: build ## copy build/ to DESTDIR/PREFIX (make install PREFIX=$HOME/plfs), without symbols (STRIP=: keeps them)
+	@# What is new there, with a / behind directories, is what `make uninstall` takes away.
+	@cd $(BUILD) && to="$(abspath $(DESTDIR)$(PREFIX))" && list="$$to/$(INSTALLED)" && \
+		new=$$({ echo $(dir $(INSTALLED)); find bin sbin lib include share -depth -type d; } | while read -r dir; do [ -d "$$to/$$dir" ] || echo "$${dir%/}/"; done; grep '/$$' "$$list" 2> /dev/null || true) && \
+		mkdir -p "$${list%/*}" && { find bin sbin lib include share ! -type d; echo $(INSTALLED); echo "$$new"; } > "$$list" && \
+		tar cf - --owner=0 --group=0 bin sbin lib include share | tar xf - --no-same-owner -C "$$to" && \
+		$(STRIP) --strip-unneeded "$$to/bin/plfs" "$$to/lib/libplfs.so.$(VERSION)" "$$to"/lib/plfs/*.so && $(STRIP) --strip-debug "$$to"/lib/plfs/*.a
 	@# mount(8) looks in /sbin only, systemd reads what is in its own directories.
 	@sed -i 's|^ExecStart=plfs|ExecStart=$(PREFIX)/bin/plfs|; s|^ExecStop=plfs|ExecStop=$(PREFIX)/bin/plfs|' "$(DESTDIR)$(PREFIX)/lib/systemd/system/plfs@.service"
 	@echo "installed in $(DESTDIR)$(PREFIX); try: $(PREFIX)/bin/plfs run -- COMMAND"
 	@[ "$(PREFIX)" = /usr ] || echo "for mount -t fuse.plfs and /etc/fstab: ln -s $(PREFIX)/bin/plfs /sbin/mount.fuse.plfs; for systemd: systemctl link $(PREFIX)/lib/systemd/system/plfs@.service"
+
+uninstall: ## take away what `make install` put into DESTDIR/PREFIX
+	@cd "$(DESTDIR)$(PREFIX)" && [ -e $(INSTALLED) ] || { echo "nothing is installed in $(DESTDIR)$(PREFIX), or by a build without a list ($(INSTALLED))" >&2; exit 1; }
+	@cd "$(DESTDIR)$(PREFIX)" && list=$$(cat $(INSTALLED)) && echo "$$list" | grep -v '/$$' | tr '\n' '\0' | xargs -0 rm -f && \
+		echo "$$list" | grep '/$$' | tr '\n' '\0' | xargs -0r rmdir --ignore-fail-on-non-empty
 
 test: build ## all tests; the last line sums them up
 	@$(RUN) $(SUITES)

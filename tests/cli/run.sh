@@ -12,7 +12,8 @@ set -u
 build=$(realpath "$1") && shift || exit 2
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-cli-test.XXXXXX")
 trap 'chmod -R u+rwx "$work" 2> /dev/null; rm -rf "$work"' EXIT
-export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work
+top=$(realpath "$(dirname "$0")/../..")
+export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work top
 unset PLFS_MOUNTS PLFS_BACKENDS PLFS_PRELOAD LD_PRELOAD
 wanted=" $* "
 # shellcheck source=tests/lib.sh
@@ -1813,6 +1814,26 @@ C
     ./link run -- true
     mv prefix 'pre fix'
     refuses 1 "space" 'pre fix/bin/plfs' run -- true
+}
+
+# `make install` leaves what works without the symbols, and `make uninstall` nothing but what was
+# there before, also after two installs.
+t_installed_and_taken_away() {
+    mkdir -p usr/bin usr/share
+    echo mine > usr/bin/other
+    find usr | sort > before
+    from_top() { make -s -C "$top" -o build "$@" BUILD="$build" PREFIX="$PWD/usr"; }
+    from_top install > out
+    from_top install > out
+    grep -q "installed in $PWD/usr" out
+    grep -q "^ExecStart=$PWD/usr/bin/plfs" usr/lib/systemd/system/plfs@.service
+    [ "$(stat -c %s usr/bin/plfs)" -lt "$(stat -c %s "$build/bin/plfs")" ]
+    env -i PATH=/usr/bin:/bin HOME="$PWD" usr/bin/plfs run -- sh -c 'echo hi > plfs.d/f; cat plfs.d/f' > out
+    [ "$(cat out)" = hi ]
+    from_top uninstall
+    find usr | sort | cmp - before
+    fails from_top uninstall 2> err
+    has "nothing is installed in $PWD/usr" err
 }
 
 mapfile -t functions < <(declare -F | awk '{ print $3 }')
