@@ -1816,6 +1816,28 @@ C
     refuses 1 "space" 'pre fix/bin/plfs' run -- true
 }
 
+t_doctor() {
+    mkdir m b
+    plfs doctor m > out
+    fails grep -v '^ok \|^limited \|^ ' out
+    has "^ok  *directory  *$PWD/m: " out
+    has '^ok  *hard links  *work' out
+    [ -z "$(ls -A m)" ]
+    plfs doctor --json m | json 'assert {f["verdict"] for f in d["findings"]} <= {"ok", "limited"} and d["directory"].endswith("/m")'
+    PLFS_SHARED_MEMORY='' plfs doctor m | has '^limited  *shared memory  *PLFS_SHARED_MEMORY says none'
+    # What does not work is said, with no number of an error, and is the exit status.
+    fails plfs doctor absent > out
+    has "^BROKEN  *directory  *$PWD/absent: No such file or directory$" out
+    fails env PLFS_STREAMS=many plfs doctor m > out
+    has '^BROKEN  *settings  *PLFS_STREAMS=many' out
+    plfs run --mount m -- true
+    plfs backend add m b > /dev/null
+    plfs doctor m | has "^ok  *backend  *0001 $PWD/b$"
+    mv b away
+    fails plfs doctor m > out
+    has '^BROKEN  *backend .*0001 is not at' out
+    [ "$(ls -A m)" = .plfs ]
+}
 # `make install` leaves what works without the symbols, and `make uninstall` nothing but what was
 # there before, also after two installs.
 t_installed_and_taken_away() {

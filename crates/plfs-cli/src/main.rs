@@ -7,6 +7,7 @@ mod check;
 mod compact;
 mod config;
 mod copy;
+mod doctor;
 mod elf;
 mod explain;
 mod layout;
@@ -457,6 +458,21 @@ enum Command {
         #[arg(required = true, value_name = "DIR")]
         dirs: Vec<PathBuf>,
     },
+    /// Say what of this machine and of a directory's storage PLFS can use, and what to do else
+    ///
+    /// Tries hard links, locks and attributes with a file of its own, which it removes. Exit status 1
+    /// if something is broken without which PLFS does not work there. It looks at one machine: run it
+    /// on a node of the job.
+    #[command(after_help = "Examples:\n  plfs doctor /scratch/out\n  srun -N 4 plfs doctor \
+                            --json /scratch/out")]
+    Doctor {
+        /// An object
+        #[arg(long)]
+        json: bool,
+        /// A directory in which programs are to make files
+        #[arg(value_name = "DIR", default_value = ".")]
+        dir: PathBuf,
+    },
     /// Print the version
     Version {
         /// An object with version, format and where the libraries are
@@ -687,6 +703,7 @@ fn main() -> ExitCode {
         Command::Unpack { progress, json, dirs } => {
             ("unpack", pack::unpack(&mut out, progress, json, &dirs))
         }
+        Command::Doctor { json, dir } => ("doctor", doctor::doctor(&mut out, &dir, json)),
         Command::Version { json } => ("version", run::version(&mut out, json)),
         Command::ExplainCalls { json, binary } => {
             ("explain-calls", explain::explain(&mut out, json, &binary))

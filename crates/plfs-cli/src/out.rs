@@ -54,7 +54,23 @@ impl Fail {
 
 /// One line on standard error; errors of writing it are ignored.
 pub fn say(command: &str, text: &str) {
-    let _ = writeln!(std::io::stderr(), "plfs: {command}: {}", text.replace('\n', "\\n"));
+    let text = without_numbers(text).replace('\n', "\\n");
+    let _ = writeln!(std::io::stderr(), "plfs: {command}: {text}");
+}
+
+/// A sentence without the numbers of errors, as " (os error 2)": their words are there.
+pub fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                plain += rest;
+            }
+            _ => plain = plain + " (os error " + part,
+        }
+    }
+    plain
 }
 
 impl From<plfs_core::Error> for Fail {
@@ -209,6 +225,22 @@ mod tests {
         assert_eq!(time(0, 0), "1970-01-01T00:00:00Z");
         for sec in [-1, i64::MIN, i64::MAX, 253_402_300_800] {
             assert_eq!(time(sec, 0), format!("{sec} s since 1970"));
+        }
+    }
+
+    #[test]
+    fn sentences_without_numbers() {
+        for (text, want) in [
+            (
+                "cannot open f: No such file or directory (os error 2)",
+                "cannot open f: No such file or directory",
+            ),
+            ("a (os error 2); b (os error 13): c", "a; b: c"),
+            ("nothing", "nothing"),
+            ("named (os error x) f", "named (os error x) f"),
+            ("cut (os error 1", "cut (os error 1"),
+        ] {
+            assert_eq!(without_numbers(text), want);
         }
     }
 

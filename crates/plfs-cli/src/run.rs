@@ -130,7 +130,7 @@ fn directory(flag: &str, dir: &Path) -> Result<(PathBuf, PathBuf), Fail> {
 
 /// The library that the program loads: beside this executable, the same in the build tree and where
 /// it is installed.
-fn preload() -> Result<PathBuf, Fail> {
+pub fn preload() -> Result<PathBuf, Fail> {
     let path = match std::env::var_os("PLFS_PRELOAD").filter(|path| !path.is_empty()) {
         Some(path) => absolute(Path::new(&path))?,
         None => {
@@ -172,7 +172,7 @@ fn mpi(preload: &Path) -> Option<PathBuf> {
 }
 
 /// The MPIs that the library for MPI-IO has an adapter for: each is libplfs_mpi_NAME.so beside it.
-fn mpi_adapters(preload: &Path) -> Vec<String> {
+pub fn mpi_adapters(preload: &Path) -> Vec<String> {
     let Some(entries) = mpi(preload).and_then(|mpi| std::fs::read_dir(mpi.parent()?).ok()) else {
         return Vec::new();
     };
