@@ -15,8 +15,8 @@ use serde::Serialize;
 use crate::out::{Fail, JsonPath, Out, absolute, count, show, size, without_numbers};
 use crate::run;
 
-/// Shared memory below which many files at once may find no room: a file that is written takes 8 KiB
-/// of it, a directory of small files 520 KiB.
+/// Shared memory below which many files at once may find no room: a file that is written takes
+/// 8 KiB of it, a directory of small files 520 KiB.
 const MEMORY_MIN: u64 = 16 << 20;
 
 /// Descriptors below which a program with many files may find none. 1,024 is what most systems

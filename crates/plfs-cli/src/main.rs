@@ -460,9 +460,9 @@ enum Command {
     },
     /// Say what of this machine and of a directory's storage PLFS can use, and what to do else
     ///
-    /// Tries hard links, locks and attributes with a file of its own, which it removes. Exit status 1
-    /// if something is broken without which PLFS does not work there. It looks at one machine: run it
-    /// on a node of the job.
+    /// Tries hard links, locks and attributes with a file of its own, which it removes. Exit status
+    /// 1 if something is broken without which PLFS does not work there. It looks at one machine:
+    /// run it on a node of the job.
     #[command(after_help = "Examples:\n  plfs doctor /scratch/out\n  srun -N 4 plfs doctor \
                             --json /scratch/out")]
     Doctor {
