@@ -21,7 +21,7 @@ result() { # NAME ok|skip|fail [DETAIL]
 in_own_shell() { # DIR SCRIPT
     timeout -k 5 "${T_TIMEOUT_S:-120}" bash -eEuc "set -o pipefail
         trap 'echo \"failed: \$BASH_COMMAND\" >&2' ERR
-        cd '$1'; $2" > "$work/log" 2>&1 < /dev/null
+        cd '$1'; $2" > "${work:?}/log" 2>&1 < /dev/null
 }
 # By the whole name or by its first word; all if nobody asked.
 is_wanted() { [[ ${wanted:-  } = "  " || $wanted = *" ${1%% *} "* || $wanted = *" $1 "* ]]; }
