@@ -439,6 +439,26 @@ fn an_append_does_not_go_over_what_was_written_since_another_node_cut_the_file()
     assert_eq!(mine.append(&[4]).unwrap(), (0, 1));
 }
 
+/// An fsync is an acquire: who appends after it goes behind what others had committed before. It
+/// told the next read only: processes of two nodes that took turns, each with an fsync before and
+/// behind its line, wrote their lines over each other's.
+#[test]
+fn an_append_after_a_sync_goes_behind_what_another_node_had_committed() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let path = Path::new("/f");
+    let here = Plfs::new(Arc::new(mem.clone()), dir.config());
+    let there =
+        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
+    let (mine, other) = (open(&here, path), open(&there, path));
+    for turn in 0..5 {
+        for (i, file) in [&mine, &other].into_iter().enumerate() {
+            file.sync().unwrap();
+            assert_eq!(file.append(&[1; 10]).unwrap().0, 10 * (2 * turn + i as u64));
+            file.sync().unwrap();
+        }
+    }
+}
+
 /// What one process has written and not committed another of its node cuts. Its stat gave the old
 /// size until the next commit, and then another, though its reads had ended where the cut was.
 #[test]
