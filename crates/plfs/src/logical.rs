@@ -71,7 +71,7 @@ pub(crate) struct LogicalFile {
     /// `None` until the first read.
     index: RwLock<Option<Index>>,
     /// Someone opened the file after the index was loaded: look again before the next read.
-    pub(crate) stale: AtomicBool,
+    stale: AtomicBool,
     /// Counts who opened the file, or locked it: what is written from then on is younger than what
     /// was there, and appends go behind it.
     acquired: AtomicU64,
@@ -602,8 +602,11 @@ impl LogicalFile {
             return Ok(());
         }
         self.look_for_truncates()?;
-        self.ordered_writer(Wanted::Any)?.know_end(|| self.size_and_cut())?;
+        // Held until it is said: else another thread could let the process leave in between.
+        let writer = self.ordered_writer(Wanted::Any)?;
+        writer.know_end(|| self.size_and_cut())?;
         self.commit_stamped(Durability::Visible, Some(Resize::AtLeast(size)))?;
+        drop(writer);
         self.written();
         Ok(())
     }
