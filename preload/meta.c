@@ -30,14 +30,31 @@ static int not_there(void)
 	return -1;
 }
 
+/* Is that of a file of fd which has a container and no name any more? It has one link, that of the
+ * base, as a plain file with one name has. */
+static bool is_nameless_base(int fd, mode_t mode, uint64_t nlink)
+{
+	if (!S_ISREG(mode) || nlink != 1)
+		return false;
+	int saved = errno;
+	bool is_decided = RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
+	errno = saved;
+	return is_decided;
+}
+
 EXPORT int fstat(int fd, struct stat *st)
 {
-	struct ofd *o;
-	if (!fd_is_container(fd) || fd_is_marked(fd) || door_thread.inside || !(o = ofd_get(fd)))
+	struct ofd *o = NULL;
+	if (!fd_is_container(fd) || door_thread.inside)
 		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
-	if (OFD_IS_PLAIN(o)) {
-		ofd_put(o);
-		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
+	if (fd_is_marked(fd) || !(o = ofd_get(fd)) || OFD_IS_PLAIN(o)) {
+		int rc = REAL(fstat)(fd, st);
+		if (rc != 0 || !is_nameless_base(fd, st->st_mode, st->st_nlink) ||
+			!(o = o ? o : ofd_get(fd))) {
+			if (o)
+				ofd_put(o);
+			return fix_stat(rc, fd, NULL, AT_EMPTY_PATH, st);
+		}
 	}
 	int rc = memory_is_there(st, sizeof *st, true) ? PLFS(plfs_fstat(o->file, st)) : -EFAULT;
 	ofd_put(o);
@@ -209,8 +226,11 @@ EXPORT int statx(
 		x->stx_nlink = (uint32_t)nlink;
 		x->stx_size = size;
 	}
+	bool by_number = (at_flags & AT_EMPTY_PATH) && !(path && *path);
+	bool is_nameless = rc == 0 && by_number && !door_thread.inside && fd_is_container(dirfd) &&
+			   is_nameless_base(dirfd, x->stx_mode, x->stx_nlink);
 	if (rc != 0 || door_thread.inside || !S_ISREG(x->stx_mode) ||
-		(x->stx_size != PLFS_SUPER_BYTES && x->stx_nlink <= 1))
+		(x->stx_size != PLFS_SUPER_BYTES && x->stx_nlink <= 1 && !is_nameless))
 		return rc;
 	struct stat st = {
 		.st_dev = makedev(x->stx_dev_major, x->stx_dev_minor),
@@ -226,9 +246,8 @@ EXPORT int statx(
 		.st_mtim = {x->stx_mtime.tv_sec, x->stx_mtime.tv_nsec},
 		.st_ctim = {x->stx_ctime.tv_sec, x->stx_ctime.tv_nsec},
 	};
-	bool by_number = (at_flags & AT_EMPTY_PATH) && !(path && *path);
-	struct ofd *o = by_number && !fd_is_reader(dirfd) ? ofd_get(dirfd) : NULL;
-	if (o && OFD_IS_PLAIN(o)) {
+	struct ofd *o = by_number && (is_nameless || !fd_is_reader(dirfd)) ? ofd_get(dirfd) : NULL;
+	if (o && !is_nameless && OFD_IS_PLAIN(o)) {
 		ofd_put(o);
 		fix_stat(0, dirfd, NULL, AT_EMPTY_PATH, &st);
 	} else if (o) {

@@ -481,6 +481,22 @@ def exclusive_creation_has_one_winner(w):
         won[0].call("close", 0)
 
 
+@behaviour(in_a_pack="Room of what is removed from a pack")
+def the_size_stays_when_the_last_name_goes(w):
+    # One has had it open since before it was a container, and goes on in that when it looks. A file
+    # without a name has one link, of its container: the preload took it for a plain one, and its
+    # fstat gave the size in place, 0 here, beside reads that gave all.
+    one, two = w.process(), w.process()
+    f = one.open("f", "rwc")
+    assert f.read(0, 1) == b""
+    g = two.open("f", "rw")
+    g.write(0, b"written")
+    g.sync()
+    assert f.size() == 7
+    two.on_names("unlink", "f")
+    assert f.size() == 7 and f.read(0, 9) == b"written" and f.size() == 7
+
+
 @behaviour("names")
 def a_rename_replaces_at_once(w):
     process, reader, versions = w.process(), w.process(1), [b"old"]

@@ -670,7 +670,8 @@ impl File {
             }
         }
         self.logical().commit(Durability::Durable)?;
-        self.logical().stale.store(true, Ordering::Release);
+        // An acquire as any: what is written next is behind what others have committed, read or not.
+        self.logical().acquire();
         Ok(())
     }
 

@@ -30,6 +30,9 @@ use crate::write::{Ahead, Committing, Identity, Resize, Writer, Written};
 /// How long an append on storage where each look travels relies on the last one.
 const APPEND_LOOK: Duration = pause(Duration::from_millis(10));
 
+/// How often a file is made longer that others cut at the same time.
+const GROW_TRIES: usize = 3;
+
 /// What became of a file's times since it was opened here.
 #[derive(Clone, Copy)]
 #[repr(u8)]
@@ -71,7 +74,7 @@ pub(crate) struct LogicalFile {
     /// `None` until the first read.
     index: RwLock<Option<Index>>,
     /// Someone opened the file after the index was loaded: look again before the next read.
-    pub(crate) stale: AtomicBool,
+    stale: AtomicBool,
     /// Counts who opened the file, or locked it: what is written from then on is younger than what
     /// was there, and appends go behind it.
     acquired: AtomicU64,
@@ -516,7 +519,11 @@ impl LogicalFile {
     ///
     /// Neither readers nor writers of this process wait for a sync: the index and the writer are
     /// locked while records are frozen and appended only.
-    fn commit_stamped(&self, promise: Durability, resize: Option<Resize>) -> Result<Option<u64>> {
+    fn commit_stamped(
+        &self,
+        promise: Durability,
+        resize: Option<Resize<'_>>,
+    ) -> Result<Option<u64>> {
         let sync = promise == Durability::Durable;
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
@@ -556,7 +563,7 @@ impl LogicalFile {
             writer.set().sync_names_once(|| self.container.sync_names(self.name_dir.as_deref()))?;
             // What was written in earlier sessions, and closed without a sync, counts as well;
             // unless all of it is cut.
-            if resize != Some(Resize::To(0)) {
+            if !matches!(resize, Some(Resize::To(0))) {
                 if self.sessions.left(&self.container, writer.set().id()) {
                     writer.set().sync_index(u64::MAX)?;
                 }
@@ -596,15 +603,28 @@ impl LogicalFile {
         Ok(())
     }
 
-    /// Makes the file reach `size` at least. What others of the node write past it meanwhile stays.
+    /// Makes the file reach `size` at least. What others write past it meanwhile stays.
     pub(crate) fn grow(&self, size: u64) -> Result<()> {
-        if self.size()?.0 >= size {
-            return Ok(());
+        // Again if others have cut the file meanwhile, or made it longer, but not so long.
+        for _ in 0..GROW_TRIES {
+            if self.size()?.0 >= size {
+                return Ok(());
+            }
+            self.look_for_truncates()?;
+            // Held until it is said: else another thread could let the process leave in between.
+            let writer = self.ordered_writer(Wanted::Any)?;
+            writer.know_end(|| self.size_and_cut())?;
+            let cut = || {
+                let totals = self.totals()?;
+                // When the summary was written nobody had anything that was not committed.
+                let summed_up = lock(&self.totals).summary().map_or(0, |known| known.max_stamp);
+                Ok(totals.cut.max(summed_up))
+            };
+            let resize = Resize::AtLeast { size, cut: &cut };
+            self.commit_stamped(Durability::Visible, Some(resize))?;
+            self.written();
+            drop(writer);
         }
-        self.look_for_truncates()?;
-        self.ordered_writer(Wanted::Any)?.know_end(|| self.size_and_cut())?;
-        self.commit_stamped(Durability::Visible, Some(Resize::AtLeast(size)))?;
-        self.written();
         Ok(())
     }
 
@@ -924,7 +944,7 @@ fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> 
 fn append(
     commit: &mut Committing<'_>,
     index: &mut Option<Index>,
-    resize: Option<Resize>,
+    resize: Option<Resize<'_>>,
 ) -> Result<Option<u64>> {
     let committed = commit.append(resize)?;
     if let Some(index) = index.as_mut() {

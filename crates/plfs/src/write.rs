@@ -572,12 +572,17 @@ impl Writer {
 }
 
 /// A new size of the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resize {
+#[derive(Clone, Copy)]
+pub enum Resize<'a> {
     /// This one: bytes behind it are cut.
     To(u64),
     /// This one, unless the file is longer.
-    AtLeast(u64),
+    AtLeast {
+        /// Bytes.
+        size: u64,
+        /// The stamp of the last cut that is in the logs, 0 if there is none.
+        cut: &'a dyn Fn() -> Result<u64>,
+    },
 }
 
 /// A commit under way.
@@ -630,7 +635,7 @@ impl Committing<'_> {
     /// [gate](LogSet::gate).
     ///
     /// Costs one append to the index log if there is anything to say.
-    pub fn append(&mut self, resize: Option<Resize>) -> Result<Committed> {
+    pub fn append(&mut self, resize: Option<Resize<'_>>) -> Result<Committed> {
         let mut state = lock(&self.writer.state);
         state.check()?;
         let count = std::mem::take(&mut self.frozen);
@@ -641,7 +646,7 @@ impl Committing<'_> {
         &self,
         state: &mut State,
         count: usize,
-        resize: Option<Resize>,
+        resize: Option<Resize<'_>>,
     ) -> Result<Committed> {
         let writer = self.writer;
         let runs: Vec<Stamped> = state.frozen.drain(..count).collect();
@@ -656,26 +661,31 @@ impl Committing<'_> {
             // may differ from its sum, and is durable all the same.
             blocks.push(writer.append_runs(state, &segments, &[], self.data)?);
         }
-        let mut cut = None;
-        if let Some(resize) = resize {
-            let cutting = writer.set.begin_cut()?;
-            match resize {
-                Resize::AtLeast(size) if cutting.eof() >= size => cutting.cancel(),
-                Resize::To(size) | Resize::AtLeast(size) => {
-                    // What was written since the freeze is cut; what goes on with it later must not
-                    // be.
-                    state.folder.seal(|| writer.set.tick());
-                    let stamp = writer.set.tick();
-                    let record = vec![Record::Truncate { size, stamp }];
-                    blocks.push(writer.append_block(state, &[], record, self.data)?);
-                    cutting.done(size, stamp);
-                    cut = Some((stamp, size));
-                }
+        let mut resized = None;
+        match resize {
+            None => {}
+            Some(Resize::To(size)) => {
+                let cutting = writer.set.begin_cut()?;
+                // What was written since the freeze is cut; what goes on with it later must not be.
+                state.folder.seal(|| writer.set.tick());
+                let stamp = writer.set.tick();
+                let record = vec![Record::Truncate { size, stamp }];
+                blocks.push(writer.append_block(state, &[], record, self.data)?);
+                cutting.done(size, stamp);
+                resized = Some((stamp, size));
+            }
+            Some(Resize::AtLeast { size, cut }) => {
+                let _alone = writer.set.begin_growth(size)?;
+                // Just behind the last cut: so it cuts nothing that was written since, by anybody.
+                let stamp = cut()? + 1;
+                let record = vec![Record::Truncate { size, stamp }];
+                blocks.push(writer.append_block(state, &[], record, self.data)?);
+                resized = Some((stamp, size));
             }
         }
         // From now on the logs say it, and truncates by others count.
-        writer.ahead.done(cut.is_some());
-        Ok(Committed { set: writer.set.id(), truncate: cut, blocks })
+        writer.ahead.done(matches!(resize, Some(Resize::To(_))));
+        Ok(Committed { set: writer.set.id(), truncate: resized, blocks })
     }
 
     /// Ends a commit that appended or synced: an error if the node was declared dead meanwhile.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use plfs::store::{
-    Bytes, Entry, Links, LockKind, Open, PosixStore, Result, Stat, Store, StoreFile,
+    Bytes, Entry, Links, LockKind, Open, PosixStore, Result, Size, Stat, Store, StoreFile,
 };
 use plfs::{Config, File, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng};
@@ -132,6 +132,31 @@ fn what_is_written_while_another_thread_leaves_is_not_lost() {
             .filter(|(i, chunk)| *chunk != [1 + (i % 250) as u8; 8])
             .count();
         assert_eq!(lost, 0);
+    });
+}
+
+/// One thread makes the file longer (fallocate), another one lets the process leave its log sets: the
+/// writer that was to say it could go in between, the call returned 0, and the file was as short as
+/// before.
+#[test]
+fn a_file_that_is_made_longer_while_another_thread_leaves_is_longer() {
+    in_time(|| {
+        let dir = Scratch::new();
+        let plfs = Plfs::new(Arc::new(MemStore::new()), dir.config());
+        let (file, ended) = (open(&plfs, Path::new("/f")), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    plfs.leave_all().unwrap();
+                }
+            });
+            let short = (1..=20_000).find(|size| {
+                file.allocate(0, *size, Size::Grows).unwrap();
+                file.len().unwrap() != *size
+            });
+            ended.store(true, Ordering::Relaxed);
+            assert_eq!(short, None);
+        });
     });
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use plfs::store::{Entry, Errno, Links, Open, Result, Stat, Store, StoreFile};
+use plfs::store::{Entry, Errno, Links, Open, Result, Size, Stat, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{FaultStore, MemStore, Op};
 
@@ -439,6 +439,26 @@ fn an_append_does_not_go_over_what_was_written_since_another_node_cut_the_file()
     assert_eq!(mine.append(&[4]).unwrap(), (0, 1));
 }
 
+/// An fsync is an acquire: who appends after it goes behind what others had committed before. It
+/// told the next read only: processes of two nodes that took turns, each with an fsync before and
+/// behind its line, wrote their lines over each other's.
+#[test]
+fn an_append_after_a_sync_goes_behind_what_another_node_had_committed() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let path = Path::new("/f");
+    let here = Plfs::new(Arc::new(mem.clone()), dir.config());
+    let there =
+        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
+    let (mine, other) = (open(&here, path), open(&there, path));
+    for turn in 0..5 {
+        for (i, file) in [&mine, &other].into_iter().enumerate() {
+            file.sync().unwrap();
+            assert_eq!(file.append(&[1; 10]).unwrap().0, 10 * (2 * turn + i as u64));
+            file.sync().unwrap();
+        }
+    }
+}
+
 /// What one process has written and not committed another of its node cuts. Its stat gave the old
 /// size until the next commit, and then another, though its reads had ended where the cut was.
 #[test]
@@ -574,4 +594,60 @@ fn a_flat_index_that_may_not_be_read_is_done_without() {
     }
     let file = open(&plfs, path);
     assert!(content(&file) == all);
+}
+
+/// Room that is reserved makes a file longer and cuts nothing (SEMANTICS S24). It was said by a
+/// truncate with a stamp of its own: what a process of another node had written behind it, and
+/// committed and synced afterwards, was cut.
+#[test]
+fn room_for_a_file_cuts_nothing_that_another_node_has_written() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let path = Path::new("/f");
+    let here = Plfs::new(Arc::new(mem.clone()), dir.config());
+    let there =
+        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
+    let (mine, other) = (open(&here, path), open(&there, path));
+    for turn in 0..3 {
+        other.set_len(turn).unwrap();
+        mine.refresh().unwrap();
+        mine.write_at(b"mine", 500).unwrap();
+        other.allocate(0, 100, Size::Grows).unwrap();
+        assert_eq!(other.len().unwrap(), 100);
+        mine.sync().unwrap();
+        for file in [&mine, &other] {
+            file.refresh().unwrap();
+            let mut bytes = [0; 4];
+            assert_eq!((file.len().unwrap(), file.read_at(&mut bytes, 500).unwrap()), (504, 4));
+            assert_eq!(&bytes, b"mine");
+        }
+    }
+}
+
+/// A file is at least as long as the room that was reserved. It was not if the node took it for
+/// longer already: because another node had cut it, and a process of this one written since; or
+/// because a process had written behind that, which was killed before it committed.
+#[test]
+fn room_for_a_file_is_there_whatever_the_node_takes_its_end_for() {
+    let (dir, mem) = (Scratch::new(), MemStore::new());
+    let path = Path::new("/f");
+    let process = || Plfs::new(Arc::new(mem.clone()), dir.config());
+    let (here, beside) = (process(), process());
+    let there =
+        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
+    let (mine, other) = (open(&here, path), open(&there, path));
+    mine.write_at(&[1], 1000).unwrap();
+    mine.commit().unwrap();
+    other.set_len(200).unwrap();
+    mine.refresh().unwrap();
+    mine.write_at(&[1], 300).unwrap();
+    mine.commit().unwrap();
+    mine.allocate(0, 600, Size::Grows).unwrap();
+    assert_eq!((mine.len().unwrap(), other.len().unwrap()), (600, 600));
+
+    let neighbour = open(&beside, path);
+    neighbour.write_at(&[2], 5000).unwrap();
+    mine.allocate(0, 800, Size::Grows).unwrap();
+    assert_eq!(mine.len().unwrap(), 800);
+    neighbour.commit().unwrap();
+    assert_eq!((mine.len().unwrap(), other.len().unwrap()), (5001, 5001));
 }

@@ -87,6 +87,11 @@ pub struct Cutting<'a> {
     _lock: Guard<'a>,
 }
 
+/// The file is made longer.
+pub struct Growing<'a> {
+    _lock: Guard<'a>,
+}
+
 impl<'a> Cutting<'a> {
     fn begin(words: &'a [Word; WORDS], lock: Guard<'a>) -> Cutting<'a> {
         for (word, of) in [(CUT_FROM, INDEX_END), (CUT_SINCE, CLOCK)] {
@@ -97,14 +102,9 @@ impl<'a> Cutting<'a> {
     }
 
     /// Where the file ends for the node: for all who write, as nobody does meanwhile.
-    pub fn eof(&self) -> u64 {
+    fn eof(&self) -> u64 {
         let done = self.words[CUTS_DONE].load(Ordering::SeqCst);
         eof(self.words, done).0.load(Ordering::SeqCst) & !TURN
-    }
-
-    /// Leaves the file as it is.
-    pub fn cancel(self) {
-        self.words[CUTS].fetch_add(1, Ordering::SeqCst);
     }
 
     /// Says that the file was cut to `size`, with this stamp: the index log has it.
@@ -243,6 +243,14 @@ impl LogSet {
     pub fn reached(&self, era: Era, end: u64) {
         let end = end.min(MAX_OFFSET);
         era.change_eof(self.shared.words(), |at| (at < end).then_some(end));
+    }
+
+    /// Says that the file reaches `end` at least. Nobody of the node truncates it, or says this,
+    /// until the result is dropped.
+    pub fn begin_growth(&self, end: u64) -> Result<Growing<'_>> {
+        let growing = Growing { _lock: self.lock_for_cut()? };
+        self.reached(self.era()?, end);
+        Ok(growing)
     }
 
     /// Says how long the logs say that the file is, and with which stamp it was cut last. A cut
