@@ -784,6 +784,32 @@ def t_a_damaged_file_is_an_error_with_its_name():
         os.unlink(f"{mount.path}/g")
 
 
+def t_files_that_are_gone_leave_no_memory():
+    # The daemon kept 2 KB for each file that was ever made in the mount, as an archive is unpacked
+    # there: a million were 2 GB.
+    with Mounted("memory") as mount:
+
+        def memory():
+            with open(f"/proc/{mount.pid()}/status") as file:
+                lines = dict(line.split(":", 1) for line in file)
+            return int(lines["VmRSS"].split()[0])
+
+        def unpack(files):
+            for i in range(files):
+                write(f"{mount.path}/f{i}", b"x")
+            for i in range(files):
+                os.unlink(f"{mount.path}/f{i}")
+
+        # Room for what threads have and what is remembered of few.
+        for _ in range(3):
+            unpack(500)
+        before = memory()
+        for _ in range(6):
+            unpack(500)
+        grown = memory() - before
+        assert grown < 2048, f"{grown} KiB more after 3,000 files that are gone"
+
+
 if sys.argv[3:] == ["syslog_in_a_namespace"]:
     syslog_in_a_namespace()
 else:

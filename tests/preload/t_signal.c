@@ -276,6 +276,19 @@ static void *writes_for_ever(void *argument)
 		pwrite(data, "x", 1, 0);
 }
 
+static void *goes_on_for_ever(void *argument)
+{
+	for (;;)
+		write(data, "x", 1);
+}
+
+static void *gathers_for_ever(void *argument)
+{
+	struct iovec part = {"x", 1};
+	for (;;)
+		writev(data, &part, 1);
+}
+
 static void *reads_for_ever(void *argument)
 {
 	char byte;
@@ -314,6 +327,8 @@ int main(void)
 	answers();
 	faults();
 	cancelled(writes_for_ever);
+	cancelled(goes_on_for_ever);
+	cancelled(gathers_for_ever);
 	cancelled(reads_for_ever);
 
 	/* A FIFO that nobody opens: the signal ends the wait. */

@@ -194,6 +194,53 @@ fn what_a_killed_job_left_goes_when_the_next_job_comes() {
     assert!(has(&open(&plfs, &dir.file()), 0, 1));
 }
 
+/// A host went down under its writers and came up again: its memory is empty, and no page names
+/// their marks, which stayed for ever. They say in which boot they were made, and of which machine:
+/// the last one on that machine to close the file ends them. Of other machines it knows nothing.
+#[test]
+fn marks_from_before_the_host_was_started_again_are_ended() {
+    for (boot, machine, is_ended) in [(1, 0, true), (1, 1, false)] {
+        let dir = Dir::new();
+        let plfs = dir.process("a");
+        let file = open(&plfs, &dir.file());
+        file.write_at(&[1; 5000], 0).unwrap();
+        file.sync().unwrap();
+        let container = file.container().unwrap().dir.clone();
+        let mut inside = std::fs::read_dir(&container).unwrap().map(|entry| entry.unwrap().path());
+        let mark = inside.find(|path| path.extension().is_some_and(|end| end == "open")).unwrap();
+        let text = std::fs::read_link(&mark).unwrap();
+        let ours = Mark::parse(text.to_str().unwrap()).unwrap();
+        assert!(ours.boot != 0, "{ours:?}");
+        if ours.machine == 0 {
+            eprintln!("this machine has no id");
+            return;
+        }
+        file.close().unwrap();
+        // What the one that went down has left: a log set with the mark of an owner that was a
+        // process of some other number, in a boot before this one.
+        let theirs = Mark {
+            nonce: ours.nonce ^ 1,
+            boot: ours.boot ^ boot,
+            machine: ours.machine ^ machine,
+            start: ours.start ^ 1,
+            ..ours
+        };
+        std::os::unix::fs::symlink(theirs.text(), &mark).unwrap();
+        let plfs = dir.process("a");
+        let file = open(&plfs, &dir.file());
+        file.write_at(&[2; 5000], 5000).unwrap();
+        file.close().unwrap();
+        let is_as_it_was =
+            std::fs::read_link(&mark).is_ok_and(|text| text == Path::new(&theirs.text()));
+        let context = format!("boot {boot}, machine {machine}: {:?}", dir.names(".open"));
+        assert_eq!(is_as_it_was, !is_ended, "{context}");
+        let totals = plfs.stat(&dir.file(), Links::Follow).unwrap().totals.unwrap();
+        assert_eq!(totals.from_summary, is_ended, "{context}");
+        let file = open(&plfs, &dir.file());
+        assert!([(0, 1), (5000, 2)].iter().all(|(offset, byte)| has(&file, *offset, *byte)));
+    }
+}
+
 /// A job's page was removed while it ran (RemoveIPC of systemd), and then the job was killed: no
 /// page names its mark. The last one of the node to close the file ends that tenancy. One that
 /// meets elsewhere does not: it cannot know who else shares the dead one's page.

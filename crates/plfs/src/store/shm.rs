@@ -803,6 +803,20 @@ mod tests {
         let page = SharedPage::join(&at, me()).unwrap();
         assert!(rustix::fs::stat(&at).unwrap().st_blocks * 512 >= BYTES as i64);
         page.remove();
+        // The tray is part of it.
+        let all = BYTES + TRAY_BYTES;
+        let page = SharedPage::join_with_tray(&at, me()).unwrap();
+        assert_eq!(page.tray_bytes(), TRAY_BYTES);
+        assert!(rustix::fs::stat(&at).unwrap().st_blocks * 512 >= all as i64);
+        page.remove();
+        drop(page);
+        std::fs::write(&at, []).unwrap();
+        std::fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(all as u64).unwrap();
+        let page = SharedPage::join(&at, me()).unwrap();
+        assert!(rustix::fs::stat(&at).unwrap().st_blocks * 512 >= all as i64);
+        page.remove();
+        drop(page);
         // One that somebody left sparse.
         std::fs::write(&at, []).unwrap();
         std::fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -810,6 +824,57 @@ mod tests {
         let page = SharedPage::join(&at, me()).unwrap();
         assert!(rustix::fs::stat(&at).unwrap().st_blocks * 512 >= BYTES as i64);
         page.remove();
+    }
+
+    /// Another user put a file where processes of a node take turns, and locked it: everybody else
+    /// waited for ever. What is not a file of one's own that nobody else may open is no turn to
+    /// wait for.
+    #[test]
+    fn nobody_waits_for_a_turn_that_others_hold() {
+        use crate::sync::Arc;
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        let dir = path("turns");
+        std::fs::create_dir(&dir).unwrap();
+        let (at, target) = (dir.join(format!("plfs-{}-turn-07", me())), dir.join("target"));
+        let waits_not = |what: &str, mode: u32, plant: &dyn Fn()| {
+            std::fs::write(&target, []).unwrap();
+            std::fs::set_permissions(&target, std::fs::Permissions::from_mode(mode)).unwrap();
+            let theirs = std::fs::File::open(&target).unwrap();
+            flock(theirs.as_fd(), FlockOperation::LockExclusive).unwrap();
+            plant();
+            // Who waits does so in a thread that this one does not wait for.
+            let (asks, dir) = (Arc::new(Mutex::new(None)), dir.clone());
+            let answer = asks.clone();
+            let asker = thread::spawn(move || {
+                *answer.lock().unwrap() = Some(turn(&dir, 7).is_some());
+            });
+            for _ in 0..3000 {
+                if asker.is_finished() {
+                    break;
+                }
+                thread::sleep(std::time::Duration::from_millis(10));
+            }
+            assert_eq!(*asks.lock().unwrap(), Some(false), "{what}");
+            std::fs::remove_file(&at).unwrap();
+        };
+        waits_not("a link", 0o600, &|| symlink(&target, &at).unwrap());
+        waits_not("a file with another name", 0o600, &|| {
+            std::fs::hard_link(&target, &at).unwrap();
+        });
+        for mode in [0o666, 0o640, 0o604] {
+            waits_not("a file that others may open", mode, &|| {
+                std::fs::rename(&target, &at).unwrap();
+            });
+        }
+        if me() == 0 {
+            waits_not("another user's file", 0o600, &|| {
+                chown(&target, Some(12_345), None).unwrap();
+                std::fs::rename(&target, &at).unwrap();
+            });
+        }
+        // One's own is a turn.
+        drop(turn(&dir, 7).unwrap());
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     /// The sign of a container is open to all users: one who locked it exclusively made everybody
