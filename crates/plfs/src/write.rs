@@ -671,6 +671,8 @@ impl Committing<'_> {
                 let stamp = writer.set.tick();
                 let record = vec![Record::Truncate { size, stamp }];
                 blocks.push(writer.append_block(state, &[], record, self.data)?);
+                // Behind the block, whose stamp is that of now.
+                writer.set.observe(stamp);
                 cutting.done(size, stamp);
                 resized = Some((stamp, size));
             }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use plfs::store::{self, Links, Open, PosixStore, Store, StoreFile};
+use plfs::store::{self, Links, Open, PosixStore, Size, Store, StoreFile};
 use plfs::{Config, File, OpenOptions, Opened, Plfs, Workload};
 use plfs_format::clock::{BYTES, Clock, Covers};
 use plfs_testkit::{
@@ -210,6 +210,40 @@ fn what_is_written_after_an_open_is_younger_than_what_was_committed_before_it() 
     again.write_at(b"a", 30).unwrap();
     again.commit().unwrap();
     assert_eq!(content(&config, &path)[30], b'a');
+}
+
+/// A node whose clock is an hour ahead cuts a file, and a process of another node sees that, and
+/// writes: its stamp comes right behind the cut's, where the first node's fallocate has its own. It
+/// must not cut what was written, whichever of the two log sets has the larger number.
+#[test]
+fn room_that_is_reserved_behind_a_cut_of_the_future_cuts_nothing() {
+    for _ in 0..12 {
+        let (dir, config, path) = node();
+        let ahead = Config { shared_memory: Some(dir.sub("ahead")), ..Config::shared() };
+        let (one, two) = (Plfs::posix(config.clone()), Plfs::posix(ahead.clone()));
+        let (mine, theirs) = (open(&one, &path), open(&two, &path));
+        theirs.write_at(b"first", 0).unwrap();
+        an_hour_ahead(&dir.sub("ahead"));
+        theirs.set_len(1).unwrap();
+        theirs.commit().unwrap();
+        mine.refresh().unwrap();
+        mine.write_at(b"mine", 500).unwrap();
+        for size in [50, 100] {
+            theirs.allocate(0, size, Size::Grows).unwrap();
+            assert_eq!(theirs.len().unwrap(), size);
+        }
+        mine.sync().unwrap();
+        for config in [&config, &ahead] {
+            let now = content(config, &path);
+            assert_eq!((now.len(), &now[500..]), (504, &b"mine"[..]));
+        }
+        // And what is written behind a cut of one's own.
+        theirs.set_len(0).unwrap();
+        theirs.write_at(b"theirs", 500).unwrap();
+        theirs.allocate(0, 100, Size::Grows).unwrap();
+        theirs.commit().unwrap();
+        assert_eq!(&content(&ahead, &path)[500..], b"theirs");
+    }
 }
 
 /// A node whose clock is an hour ahead writes and commits; a process of another node looks, and
