@@ -107,32 +107,45 @@ fn a_truncate_does_not_hide_what_is_written_behind_it() {
 /// returned 0.
 #[test]
 fn what_is_written_while_another_thread_leaves_is_not_lost() {
-    in_time(|| {
-        let dir = Scratch::new();
-        let plfs = Plfs::new(Arc::new(MemStore::new()), dir.config());
-        let (file, ended) = (open(&plfs, Path::new("/f")), AtomicBool::new(false));
-        const WRITES: u64 = 20_000;
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
-                    plfs.leave_all().unwrap();
+    for appends in [false, true] {
+        in_time(move || {
+            let dir = Scratch::new();
+            let plfs = Plfs::new(Arc::new(MemStore::new()), dir.config());
+            let (file, ended) = (open(&plfs, Path::new("/f")), AtomicBool::new(false));
+            let left = AtomicU64::new(0);
+            let record = |i: u64| [1 + (i % 250) as u8; 8];
+            // Writes are so fast that another thread may leave but a few times beside them: each
+            // of many times it meets some.
+            const LEAVES: u64 = 3_000;
+            const WRITES: u64 = 5_000;
+            let mut writes = 0;
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !ended.load(Ordering::Relaxed) {
+                        plfs.leave_all().unwrap();
+                        left.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                while left.load(Ordering::Relaxed) < LEAVES || writes < WRITES {
+                    for _ in 0..8 {
+                        let bytes = record(writes);
+                        match appends {
+                            true => assert_eq!(file.append(&bytes).unwrap(), (writes * 8, 8)),
+                            false => assert_eq!(file.write_at(&bytes, writes * 8).unwrap(), 8),
+                        }
+                        writes += 1;
+                    }
+                    std::thread::yield_now();
                 }
+                ended.store(true, Ordering::Relaxed);
             });
-            for i in 0..WRITES {
-                assert_eq!(file.write_at(&[1 + (i % 250) as u8; 8], i * 8).unwrap(), 8);
-            }
-            ended.store(true, Ordering::Relaxed);
+            file.sync().unwrap();
+            let mut bytes = vec![0; writes as usize * 8];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+            let lost = bytes.chunks(8).zip(0..).filter(|(chunk, i)| *chunk != record(*i)).count();
+            assert_eq!(lost, 0, "of {writes}, appended: {appends}");
         });
-        file.sync().unwrap();
-        let mut bytes = vec![0; WRITES as usize * 8];
-        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
-        let lost = bytes
-            .chunks(8)
-            .enumerate()
-            .filter(|(i, chunk)| *chunk != [1 + (i % 250) as u8; 8])
-            .count();
-        assert_eq!(lost, 0);
-    });
+    }
 }
 
 /// One thread makes the file longer (fallocate), another one lets the process leave its log sets: the
