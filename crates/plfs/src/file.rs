@@ -670,7 +670,8 @@ impl File {
             }
         }
         self.logical().commit(Durability::Durable)?;
-        // An acquire as any: what is written next is behind what others have committed, read or not.
+        // An acquire as any: what is written next is behind what others have committed, whether it
+        // was read or not.
         self.logical().acquire();
         Ok(())
     }

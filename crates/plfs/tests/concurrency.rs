@@ -148,9 +148,9 @@ fn what_is_written_while_another_thread_leaves_is_not_lost() {
     }
 }
 
-/// One thread makes the file longer (fallocate), another one lets the process leave its log sets: the
-/// writer that was to say it could go in between, the call returned 0, and the file was as short as
-/// before.
+/// One thread makes the file longer (fallocate), another one lets the process leave its log sets:
+/// the writer that was to say it could go in between, the call returned 0, and the file was as
+/// short as before.
 #[test]
 fn a_file_that_is_made_longer_while_another_thread_leaves_is_longer() {
     in_time(|| {
