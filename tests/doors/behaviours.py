@@ -481,7 +481,7 @@ def exclusive_creation_has_one_winner(w):
         won[0].call("close", 0)
 
 
-@behaviour(in_a_pack="Room of what is removed from a pack")
+@behaviour()
 def the_size_stays_when_the_last_name_goes(w):
     # One has had it open since before it was a container, and goes on in that when it looks. A file
     # without a name has one link, of its container: the preload took it for a plain one, and its

@@ -831,9 +831,8 @@ mod tests {
     /// wait for.
     #[test]
     fn nobody_waits_for_a_turn_that_others_hold() {
+        use crate::sync::Arc;
         use std::os::unix::fs::{PermissionsExt, chown, symlink};
-        use std::sync::mpsc;
-        use std::time::Duration;
         let dir = path("turns");
         std::fs::create_dir(&dir).unwrap();
         let (at, target) = (dir.join(format!("plfs-{}-turn-07", me())), dir.join("target"));
@@ -844,9 +843,16 @@ mod tests {
             flock(theirs.as_fd(), FlockOperation::LockExclusive).unwrap();
             plant();
             // Who waits does so in a thread that this one does not wait for.
-            let ((tell, told), dir) = (mpsc::channel(), dir.clone());
-            std::thread::spawn(move || tell.send(turn(&dir, 7).is_some()));
-            assert_eq!(told.recv_timeout(Duration::from_secs(30)), Ok(false), "{what}");
+            let (told, dir) = (Arc::new(Mutex::new(None)), dir.clone());
+            let tell = told.clone();
+            thread::spawn(move || *tell.lock().unwrap() = Some(turn(&dir, 7).is_some()));
+            for _ in 0..3000 {
+                if told.lock().unwrap().is_some() {
+                    break;
+                }
+                thread::sleep(std::time::Duration::from_millis(10));
+            }
+            assert_eq!(*told.lock().unwrap(), Some(false), "{what}");
             std::fs::remove_file(&at).unwrap();
         };
         waits_not("a link", 0o600, &|| symlink(&target, &at).unwrap());
