@@ -277,6 +277,7 @@ impl Plfs {
     /// unlink on their own.
     pub fn drop_container(&self, container: Option<(Container, Superblock)>) -> Result<()> {
         let Some((container, _)) = container else { return Ok(()) };
+        lock(&self.known).pop(&container.identity);
         let open = lock(&self.process.open).get(&container.identity).and_then(Weak::upgrade);
         if let Some(open) = open {
             open.nameless.store(true, Ordering::Release);
