@@ -425,9 +425,7 @@ fn a_failed_append_takes_no_place() {
 fn an_append_does_not_go_over_what_was_written_since_another_node_cut_the_file() {
     let (dir, mem) = (Scratch::new(), MemStore::new());
     let path = Path::new("/f");
-    let here = Plfs::new(Arc::new(mem.clone()), dir.config());
-    let there =
-        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
+    let (here, there) = two_nodes(&dir, &mem);
     let (mine, other) = (open(&here, path), open(&there, path));
     assert_eq!(mine.append(&[1; 10]).unwrap(), (0, 10));
     mine.commit().unwrap();
@@ -439,6 +437,12 @@ fn an_append_does_not_go_over_what_was_written_since_another_node_cut_the_file()
     assert_eq!(mine.append(&[4]).unwrap(), (0, 1));
 }
 
+/// Processes of two nodes.
+fn two_nodes(dir: &Scratch, mem: &MemStore) -> (Plfs, Plfs) {
+    let alone = Config { shared_memory: None, ..Config::shared() };
+    (Plfs::new(Arc::new(mem.clone()), dir.config()), Plfs::new(Arc::new(mem.clone()), alone))
+}
+
 /// An fsync is an acquire: who appends after it goes behind what others had committed before. It
 /// told the next read only: processes of two nodes that took turns, each with an fsync before and
 /// behind its line, wrote their lines over each other's.
@@ -446,9 +450,7 @@ fn an_append_does_not_go_over_what_was_written_since_another_node_cut_the_file()
 fn an_append_after_a_sync_goes_behind_what_another_node_had_committed() {
     let (dir, mem) = (Scratch::new(), MemStore::new());
     let path = Path::new("/f");
-    let here = Plfs::new(Arc::new(mem.clone()), dir.config());
-    let there =
-        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
+    let (here, there) = two_nodes(&dir, &mem);
     let (mine, other) = (open(&here, path), open(&there, path));
     for turn in 0..5 {
         for (i, file) in [&mine, &other].into_iter().enumerate() {
@@ -603,9 +605,7 @@ fn a_flat_index_that_may_not_be_read_is_done_without() {
 fn room_for_a_file_cuts_nothing_that_another_node_has_written() {
     let (dir, mem) = (Scratch::new(), MemStore::new());
     let path = Path::new("/f");
-    let here = Plfs::new(Arc::new(mem.clone()), dir.config());
-    let there =
-        Plfs::new(Arc::new(mem.clone()), Config { shared_memory: None, ..Config::shared() });
+    let (here, there) = two_nodes(&dir, &mem);
     let (mine, other) = (open(&here, path), open(&there, path));
     for turn in 0..3 {
         other.set_len(turn).unwrap();
