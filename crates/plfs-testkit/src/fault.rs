@@ -214,13 +214,25 @@ pub enum Fault {
 /// What somebody else does just before a call.
 struct Turn {
     path: String,
-    op: Op,
+    /// Any, for `None`.
+    op: Option<Op>,
+    /// Before which of these calls, from 1 on.
+    n: u64,
     act: Box<dyn FnOnce() + Send>,
+}
+
+impl Turn {
+    /// Whether it is its turn before this call; counts the call.
+    fn is_due(&mut self, call: &Call) -> bool {
+        self.op.is_none_or(|op| op == call.op)
+            && is_on(&call.path, &self.path)
+            && !counted_down(&mut self.n, || {})
+    }
 }
 
 impl fmt::Debug for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "before {:?} of {}", self.op, self.path)
+        write!(f, "before call {} of {:?} on {}", self.n, self.op, self.path)
     }
 }
 
@@ -386,7 +398,14 @@ impl FaultStore {
     /// Before the next call `op` on a path that contains `path`, `act` runs, once: another process
     /// is faster.
     pub fn before(&self, path: &str, op: Op, act: impl FnOnce() + Send + 'static) {
-        self.state().turns.push(Turn { path: path.to_owned(), op, act: Box::new(act) });
+        let (path, op) = (path.to_owned(), Some(op));
+        self.state().turns.push(Turn { path, op, n: 1, act: Box::new(act) });
+    }
+
+    /// Before the `n`-th call from now, `act` runs, once.
+    pub fn before_call(&self, n: u64, act: impl FnOnce() + Send + 'static) {
+        let path = String::new();
+        self.state().turns.push(Turn { path, op: None, n, act: Box::new(act) });
     }
 
     /// From the `n`-th call from now on, all fail with EIO.
@@ -424,9 +443,7 @@ impl FaultStore {
     fn run<T>(&self, call: Call, act: impl FnOnce(usize) -> Result<T>) -> Result<T> {
         let turn = {
             let mut state = self.state();
-            let due = state.turns.iter().position(|turn| {
-                turn.op == call.op && call.path.to_string_lossy().contains(&turn.path)
-            });
+            let due = state.turns.iter_mut().position(|turn| turn.is_due(&call));
             due.map(|due| state.turns.remove(due))
         };
         if let Some(turn) = turn {

@@ -8,7 +8,7 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Bad, summary};
 use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
 
-use crate::catalog::{self, Index, Totals};
+use crate::catalog::{self, Index, Totalizer, Totals};
 use crate::config::Config;
 use crate::container::{Container, log_sets, write_clock};
 use crate::error::{At, Error, Result};
@@ -198,15 +198,21 @@ fn busy<T>(container: &Container) -> Result<T> {
     ))
 }
 
+/// The names in a container but for a log set.
+fn without(mut names: Vec<Name>, set: u32) -> Vec<Name> {
+    names.retain(|name| *name != Name::LogSet(set));
+    names
+}
+
 /// The bytes of a file on their way into a new log set.
 struct Copier<'a> {
     container: &'a Arc<Container>,
     set: &'a Arc<LogSet>,
     identity: Identity,
     index: Index,
-    /// Stamps of the truncate to nothing, of what is copied, and of the truncate to the file's
-    /// size.
-    stamps: [u64; 3],
+    /// Stamps of the truncate to nothing, of what is copied, of the truncate to the file's size, and
+    /// of one that says it again.
+    stamps: [u64; 4],
     /// One for each backend that one log set can have data on.
     streams: Vec<Stream>,
 }
@@ -226,15 +232,14 @@ impl<'a> Copier<'a> {
         backends: Option<&[u16]>,
     ) -> Result<Copier<'a>> {
         for _ in 0..TRIES {
-            let stamps = [set.tick(), set.tick(), set.tick()];
-            write_clock(container, stamps[2], true)?;
+            let stamps = [set.tick(), set.tick(), set.tick(), set.tick()];
+            write_clock(container, stamps[3], true)?;
             let names = container.list()?;
             if names.iter().any(|name| matches!(name, Name::OpenMark(other) if *other != set.id()))
             {
                 return busy(container);
             }
-            let others: Vec<Name> =
-                names.into_iter().filter(|name| *name != Name::LogSet(set.id())).collect();
+            let others = without(names, set.id());
             let mut index = Index::begin(container, &others)?;
             let is_whole = index.finish(container, &others)?;
             if is_whole && index.max_stamp() < stamps[0] && stamps.is_sorted_by(|a, b| a < b) {
@@ -272,7 +277,7 @@ impl<'a> Copier<'a> {
     /// Copies everything and makes everything else dead. Gives the bytes copied and the stamp below
     /// which all is dead.
     fn run(mut self, progress: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<(u64, u64)> {
-        let [dead, _, last] = self.stamps;
+        let [dead, _, size_is, size_is_still] = self.stamps;
         self.set.append_index(&[], &[self.identity.record()], Durability::Durable)?;
         let (mut copied, mut end) = (0, 0);
         let (segments, mut buf, mut index) =
@@ -301,21 +306,37 @@ impl<'a> Copier<'a> {
             }
         })?;
         self.commit()?;
-        if end < index.eof() {
-            self.set.append_index(
-                &[],
-                &[Record::Truncate { size: index.eof(), stamp: last }],
-                Durability::Durable,
-            )?;
+        let size = index.eof().max(self.reserved()?);
+        if end < size {
+            self.truncate(size, size_is)?;
         }
         // All of it has to be durable before what says that it is all there is.
         self.set.sync_index(u64::MAX)?;
         self.container.store.sync_dir(&self.container.dir).at("sync", &self.container.dir)?;
         self.give_to_owner()?;
-        let record = Record::Truncate { size: 0, stamp: dead };
-        self.set.append_index(&[], &[record], Durability::Durable)?;
+        self.truncate(0, dead)?;
+        let reserved = self.reserved()?;
+        if size < reserved {
+            self.truncate(reserved, size_is_still)?;
+        }
         self.set.sync_index(u64::MAX)?;
         Ok((copied, dead))
+    }
+
+    fn truncate(&self, size: u64, stamp: u64) -> Result<()> {
+        let record = Record::Truncate { size, stamp };
+        self.set.append_index(&[], &[record], Durability::Durable)?;
+        Ok(())
+    }
+
+    /// How far others have made the file reach by what the truncate to nothing hides. Room that is
+    /// reserved has a stamp right behind the last cut, though it is reserved while this runs. Who
+    /// reserves looks at the logs behind his record: if this does not find that, he finds the
+    /// truncate, and says it again.
+    fn reserved(&self) -> Result<u64> {
+        let others = without(self.container.list()?, self.set.id());
+        let totals = Totalizer::default().look_at_logs(self.container, &others)?;
+        Ok(if totals.cut < self.stamps[0] { totals.cut_to } else { 0 })
     }
 
     fn write(&mut self, logical: u64, bytes: &[u8]) -> Result<()> {

@@ -54,14 +54,16 @@ const WORTH_BYTES: u64 = 64 << 10;
 ///
 /// A file pays where readers would have to open several logs, which other clients wrote; and where
 /// a long log would be replayed again and again, by whoever opens or closes the file. It is written
-/// anew when the logs have grown by a quarter of what it covers, so that n closes cost O(n) in all,
-/// not O(n^2). What goes behind the summary costs no call; it pays always, but does not help who
+/// anew when the logs have grown by a quarter of what it covers, or by its own length: so what n
+/// closes write and read is O(n) in all, not O(n^2), and none reads much where it is short. What goes behind the summary costs no call; it pays always, but does not help who
 /// writes, because then the summary is void: it spares the file only where the logs are short.
 pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<u8> {
     let (logs, bytes) = index.uncovered();
     let all = index.totals().index_bytes;
     let least = if logs >= 2 { 1 } else { WORTH_BYTES };
-    let is_worth_a_file = bytes >= (all.saturating_sub(bytes) / 4).clamp(least, CHEAP_BYTES / 2);
+    let covered = all.saturating_sub(bytes);
+    let flat_bytes = index.extents().base().map_or(0, |base| base.file_bytes() as u64);
+    let is_worth_a_file = bytes >= (covered / 4).min(flat_bytes).clamp(least, CHEAP_BYTES / 2);
     let are_logs_short = all < WORTH_BYTES;
     if !is_worth_a_file && !are_logs_short {
         return Vec::new();

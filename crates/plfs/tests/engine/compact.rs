@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use plfs::store::{Errno, Links, Store, Time};
+use plfs::store::{Errno, Links, Size, Store, Time};
 use plfs::{Access, Config, File, Health, OpenOptions, Opened, Plfs, Report, Severity};
-use plfs_testkit::{FaultStore, MemStore, Op, an_hour_ahead, seed};
+use plfs_testkit::{Call, FaultStore, MemStore, Op, an_hour_ahead, seed};
 
 use crate::scratch::fresh_dir;
 
@@ -519,6 +519,40 @@ fn writers_stop_a_compaction_or_come_after_it() {
         assert_eq!(fixture.health(), Health::Healthy);
     }
     assert!(fixture.names().len() <= kept + 1);
+}
+
+/// A file was as long as its last byte again after a compaction, though somebody had reserved room
+/// behind that meanwhile: what says so has a stamp of before, so that it cuts nothing. Whenever the
+/// room is reserved, the file has its length.
+#[test]
+fn room_that_is_reserved_in_a_compaction_stays() {
+    let run = |at: u64| {
+        let fixture = Fixture::new();
+        let expect = well_used(&fixture);
+        let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
+        let late = fixture.process();
+        faults.before_call(at, move || {
+            let file = open(&late);
+            file.allocate(0, 70_000, Size::Grows).unwrap();
+            file.close().unwrap();
+        });
+        let plfs = fixture.process_on(Arc::new(faults.clone()));
+        match plfs.compact(Path::new(NAME), on) {
+            Err(error) if error.errno() != Errno::BUSY => panic!("call {at}: {error}"),
+            _ => {}
+        }
+        (fixture.content(), expect, faults.log())
+    };
+    let (.., calls) = run(u64::MAX);
+    assert!(calls.len() > 50, "{}", calls.len());
+    // Whoever holds the lock of the clock does not wait for others.
+    let is_locked = |call: &Call| call.path.ends_with("clock") && call.op != Op::Open;
+    for at in (1..=calls.len()).filter(|at| !is_locked(&calls[at - 1])) {
+        let (content, expect, _) = run(at as u64);
+        assert_eq!(content.len(), 70_000, "call {at}");
+        assert!(content[..expect.len()] == expect, "call {at}");
+        assert!(content[expect.len()..].iter().all(|byte| *byte == 0), "call {at}");
+    }
 }
 
 /// A process cut a file to nothing and was about to free a log set, when another one took the set
