@@ -302,6 +302,26 @@ def t_attributes_of_promoted_files():
     fails(errno.ENODATA, os.getxattr, f"{ONE}/plain", "user.plfs.layout")
 
 
+def t_owner_and_mode_change_beside_writers():
+    """Through either mount, while two have the file open for writing and go on."""
+    first, second = promoted("f", b"", b"")
+    here, there = f"{ONE}/f", f"{TWO}/f"
+    for n, path in enumerate((here, there, here, there)):
+        os.chown(path, USER, USER if n % 2 else 0)
+        os.chmod(path, 0o600 + n)
+        for fd, mine in (first, b"first"), (second, b"other"):
+            assert os.pwrite(fd, mine, 10 * n + 5 * (fd == second)) == 5
+            os.fsync(fd)
+        time.sleep(SETTLE_S)
+        for seen in here, there, f"{BELOW}/f":
+            found = os.stat(seen)
+            assert (found.st_uid, found.st_gid) == (USER, USER if n % 2 else 0), (n, seen)
+            assert stat.S_IMODE(found.st_mode) == 0o600 + n, (n, seen)
+        assert read(here)[: 10 * n + 10] == read(there)[: 10 * n + 10] == b"firstother" * (n + 1)
+    close(first, second)
+    assert read(here)[:40] == b"firstother" * 4
+
+
 def t_files_of_users():
     """Each mount acts for the owner, who alone may have a container made of a file."""
     os.mkdir(f"{ONE}/d")

@@ -16,6 +16,8 @@ preload=$build/lib/plfs/libplfs_preload.so
 [ -e "$preload" ] || { echo "no $preload"; exit 2; }
 work=$(mktemp -d "${T_DIR:-/tmp}/plfs-preload-test.XXXXXX")
 memory=/dev/shm/$(basename "$work")
+# Users come here, too.
+chmod 755 "$work"
 trap 'rm -rf "$work" "$memory"' EXIT
 wanted=" $* "
 # shellcheck source=tests/lib.sh

@@ -306,7 +306,7 @@ impl<'a> Copier<'a> {
             }
         })?;
         self.commit()?;
-        let size = index.eof().max(self.reserved()?);
+        let size = index.eof().max(self.reached()?);
         if end < size {
             self.truncate(size, size_is)?;
         }
@@ -315,9 +315,9 @@ impl<'a> Copier<'a> {
         self.container.store.sync_dir(&self.container.dir).at("sync", &self.container.dir)?;
         self.give_to_owner()?;
         self.truncate(0, dead)?;
-        let reserved = self.reserved()?;
-        if size < reserved {
-            self.truncate(reserved, size_is_still)?;
+        let reached = self.reached()?;
+        if size < reached {
+            self.truncate(reached, size_is_still)?;
         }
         self.set.sync_index(u64::MAX)?;
         Ok((copied, dead))
@@ -329,14 +329,13 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// How far others have made the file reach by what the truncate to nothing hides. Room that is
-    /// reserved has a stamp right behind the last cut, though it is reserved while this runs. Who
-    /// reserves looks at the logs behind his record: if this does not find that, he finds the
-    /// truncate, and says it again.
-    fn reserved(&self) -> Result<u64> {
+    /// How far the file reaches by what others say. Room that is reserved while this runs has a
+    /// stamp right behind the last cut, and the truncate to nothing hides it. Who reserves it looks
+    /// at the logs behind his record: if this does not find that, he finds the truncate, and says it
+    /// again.
+    fn reached(&self) -> Result<u64> {
         let others = without(self.container.list()?, self.set.id());
-        let totals = Totalizer::default().look_at_logs(self.container, &others)?;
-        Ok(if totals.cut < self.stamps[0] { totals.cut_to } else { 0 })
+        Ok(Totalizer::default().look_at_logs(self.container, &others)?.size)
     }
 
     fn write(&mut self, logical: u64, bytes: &[u8]) -> Result<()> {

@@ -530,7 +530,6 @@ impl Index {
             stored_bytes: self.ends.iter().fold(0, |sum, end| sum.saturating_add(*end)),
             max_stamp: self.max_stamp,
             cut: 0,
-            cut_to: 0,
             index_bytes: self.scanned.values().fold(0, |sum, log| sum.saturating_add(log.length)),
             records: self.records,
             log_sets: self.scanned.len() as u32,

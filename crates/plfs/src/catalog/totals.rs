@@ -31,8 +31,6 @@ pub struct Totals {
     pub max_stamp: u64,
     /// Stamp of the last truncate; 0 if there is none, or if they came from a summary.
     pub cut: u64,
-    /// The size that it gave the file, bytes; 0 if there is none.
-    pub cut_to: u64,
     /// Bytes of index logs.
     pub index_bytes: u64,
     /// Records in index logs, writer records included.
@@ -112,7 +110,6 @@ impl Totalizer {
                 stored_bytes: summary.stored_bytes,
                 max_stamp: summary.max_stamp,
                 cut: 0,
-                cut_to: 0,
                 index_bytes: summary.index_bytes,
                 records: summary.records,
                 log_sets: summary.log_sets,
@@ -179,8 +176,7 @@ impl Totalizer {
         totals.data_logs = self.segments.len() as u32;
         // Corrupt logs may have any lengths: their sum must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
-        (totals.cut, totals.cut_to) =
-            self.size.cut.map_or((0, 0), |((stamp, _), size)| (stamp, size));
+        totals.cut = self.size.cut.map_or(0, |((stamp, _), _)| stamp);
         (totals.size, totals.max_stamp, totals.records) =
             (self.size.size(), self.max_stamp, self.records);
         if self.size.cut.is_none() {
