@@ -735,6 +735,7 @@ impl LogicalFile {
         // The lock, which it shares with its parent, is there: see `before_fork`.
         self.advance(Stage::Shared);
         self.watched.store(false, Ordering::Release);
+        self.ahead.forget();
         if let Some(writer) = write(&self.writer).take() {
             // Its memory is shared history: dropping it would close descriptors that are the
             // child's own copies, which is right, and unlock nothing, because flock locks belong to

@@ -95,6 +95,13 @@ impl Ahead {
         }
     }
 
+    /// The child of a fork has written nothing; what its parent could not commit is not its own.
+    pub fn forget(&self) {
+        self.taken.fetch_add(1, Ordering::AcqRel);
+        self.under_way.store(0, Ordering::Release);
+        self.end.store(0, Ordering::Release);
+    }
+
     fn reach(&self, end: u64) {
         if self.end.load(Ordering::Relaxed) < end {
             self.end.store(end, Ordering::Release);
