@@ -92,6 +92,11 @@ pub(crate) fn call(body: impl FnOnce() -> Result<i64>) -> i64 {
     // Every call holds the gate shared; fork takes it alone, so that no lock of ours is held by a
     // thread that the child does not have.
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
+    behind_gate(body)
+}
+
+/// [`call`] by who has the gate.
+fn behind_gate(body: impl FnOnce() -> Result<i64>) -> i64 {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
@@ -157,6 +162,8 @@ extern "C" fn before_fork() {
     // What is not committed would be written by both or by neither.
     call(|| plfs()?.before_fork().map(|()| 0).map_err(Failure::from));
     let held = Held(FORK_GATE.write().unwrap_or_else(PoisonError::into_inner));
+    // And the little that others have written meanwhile, now that nobody does.
+    behind_gate(|| plfs()?.before_fork_alone().map(|()| 0).map_err(Failure::from));
     *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
 }
 

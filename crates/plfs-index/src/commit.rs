@@ -21,6 +21,8 @@ pub struct Committed {
     pub set: u32,
     /// The truncate: stamp and size.
     pub truncate: Option<(u64, u64)>,
+    /// The hole that makes the file longer.
+    pub room: Option<Stamped>,
     /// Stamps of the index blocks.
     pub blocks: Vec<u64>,
 }

@@ -515,7 +515,7 @@ impl LogicalFile {
         self.commit_stamped(promise, None).map(drop)
     }
 
-    /// Gives the stamp of a truncate.
+    /// Gives the stamp of what made the file another size.
     ///
     /// Neither readers nor writers of this process wait for a sync: the index and the writer are
     /// locked while records are frozen and appended only.
@@ -614,13 +614,14 @@ impl LogicalFile {
             // Held until it is said: else another thread could let the process leave in between.
             let writer = self.ordered_writer(Wanted::Any)?;
             writer.know_end(|| self.size_and_cut())?;
-            let cut = || {
+            // Asked while nobody of the node cuts the file: the size from above is old.
+            let now = || {
                 let totals = self.totals()?;
                 // When the summary was written nobody had anything that was not committed.
                 let summed_up = lock(&self.totals).summary().map_or(0, |known| known.max_stamp);
-                Ok(totals.cut.max(summed_up))
+                Ok((totals.size, totals.cut.max(summed_up)))
             };
-            let resize = Resize::AtLeast { size, cut: &cut };
+            let resize = Resize::AtLeast { size, now: &now };
             self.commit_stamped(Durability::Visible, Some(resize))?;
             self.written();
             drop(writer);
@@ -734,6 +735,7 @@ impl LogicalFile {
         // The lock, which it shares with its parent, is there: see `before_fork`.
         self.advance(Stage::Shared);
         self.watched.store(false, Ordering::Release);
+        self.ahead.forget();
         if let Some(writer) = write(&self.writer).take() {
             // Its memory is shared history: dropping it would close descriptors that are the
             // child's own copies, which is right, and unlock nothing, because flock locks belong to
@@ -940,7 +942,7 @@ fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> 
     Ok(())
 }
 
-/// Appends what is frozen, and a truncate, whose stamp it gives. The index need not read it then.
+/// Appends what is frozen, and a new size, whose stamp it gives. The index need not read it then.
 fn append(
     commit: &mut Committing<'_>,
     index: &mut Option<Index>,
@@ -950,7 +952,8 @@ fn append(
     if let Some(index) = index.as_mut() {
         index.add_committed(&committed);
     }
-    Ok(committed.truncate.map(|(stamp, _)| stamp))
+    let stamps = committed.truncate.map(|(stamp, _)| stamp);
+    Ok(stamps.or(committed.room.map(|hole| hole.stamp)))
 }
 
 /// Commits what a writer has that nobody writes with any more.

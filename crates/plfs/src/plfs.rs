@@ -596,7 +596,14 @@ impl Plfs {
     pub fn before_fork(&self) -> Result<()> {
         self.forget_flat();
         let looked = self.look_at_plain().and(self.leave_packs());
-        self.all_open().into_iter().map(|file| file.before_fork()).fold(looked, Result::and)
+        let committed = self.before_fork_alone();
+        looked.and(committed)
+    }
+
+    /// [`Plfs::before_fork`] again, while no other thread uses a file: what was written since, which
+    /// the child would not have, or have for itself alone. Little if nothing was.
+    pub fn before_fork_alone(&self) -> Result<()> {
+        self.all_open().into_iter().map(|file| file.before_fork()).fold(Ok(()), Result::and)
     }
 
     /// In the child of a fork, after [`Plfs::before_fork`] in the parent: the parent's writers are

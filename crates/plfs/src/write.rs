@@ -95,6 +95,13 @@ impl Ahead {
         }
     }
 
+    /// The child of a fork has written nothing; what its parent could not commit is not its own.
+    pub fn forget(&self) {
+        self.taken.fetch_add(1, Ordering::AcqRel);
+        self.under_way.store(0, Ordering::Release);
+        self.end.store(0, Ordering::Release);
+    }
+
     fn reach(&self, end: u64) {
         if self.end.load(Ordering::Relaxed) < end {
             self.end.store(end, Ordering::Release);
@@ -580,8 +587,9 @@ pub enum Resize<'a> {
     AtLeast {
         /// Bytes.
         size: u64,
-        /// The stamp of the last cut that is in the logs, 0 if there is none.
-        cut: &'a dyn Fn() -> Result<u64>,
+        /// How long the logs say that the file is, and the stamp of the last cut in them, 0 if
+        /// there is none.
+        now: &'a dyn Fn() -> Result<(u64, u64)>,
     },
 }
 
@@ -661,7 +669,7 @@ impl Committing<'_> {
             // may differ from its sum, and is durable all the same.
             blocks.push(writer.append_runs(state, &segments, &[], self.data)?);
         }
-        let mut resized = None;
+        let (mut resized, mut room) = (None, None);
         match resize {
             None => {}
             Some(Resize::To(size)) => {
@@ -676,18 +684,22 @@ impl Committing<'_> {
                 cutting.done(size, stamp);
                 resized = Some((stamp, size));
             }
-            Some(Resize::AtLeast { size, cut }) => {
+            Some(Resize::AtLeast { size, now }) => {
                 let _alone = writer.set.begin_growth(size)?;
-                // Just behind the last cut: so it cuts nothing that was written since, by anybody.
-                let stamp = cut()? + 1;
-                let record = vec![Record::Truncate { size, stamp }];
-                blocks.push(writer.append_block(state, &[], record, self.data)?);
-                resized = Some((stamp, size));
+                let (known, cut) = now()?;
+                if known < size {
+                    // A hole cuts nothing, and right behind the last cut it hides nothing that was
+                    // written since, by anybody. What was there before ends in front of it.
+                    let run = Run::single(size - 1, 1, HOLE, size - 1);
+                    let hole = Stamped::new(run, cut + 1);
+                    blocks.push(writer.append_runs(state, &[], &[hole], self.data)?);
+                    room = Some(hole);
+                }
             }
         }
         // From now on the logs say it, and truncates by others count.
         writer.ahead.done(matches!(resize, Some(Resize::To(_))));
-        Ok(Committed { set: writer.set.id(), truncate: resized, blocks })
+        Ok(Committed { set: writer.set.id(), truncate: resized, room, blocks })
     }
 
     /// Ends a commit that appended or synced: an error if the node was declared dead meanwhile.

@@ -421,6 +421,8 @@ impl Index {
             self.generation += 1;
             self.cut(order(stamp, commit.set), size);
         }
+        let runs: Vec<_> = commit.room.into_iter().collect();
+        self.add_own(&Fresh { set: commit.set, runs, segments: Vec::new() });
         self.own.extend(commit.blocks.iter().map(|stamp| (commit.set, *stamp)));
         self.max_stamp = commit.blocks.iter().fold(self.max_stamp, |max, stamp| max.max(*stamp));
     }

@@ -66,9 +66,8 @@ pub struct LogSet {
 }
 
 /// Stamps behind each one that a node has seen, and behind each cut, with which nothing is written:
-/// by them files are made longer (FORMAT.md section 4), so often behind one cut. 32 are half a
-/// microsecond: more, and who commits at once would be ahead of its clock.
-const GROWTHS: u64 = 32;
+/// by the first files are made longer (FORMAT.md section 4).
+const GROWTHS: u64 = 1;
 
 /// Segments that are kept open for the tray: one for each process of a node that writes is enough,
 /// and a descriptor is closed where they become few.
@@ -181,7 +180,7 @@ impl LogSet {
 
     /// Takes note of a stamp: later ones of this node will be larger, by more than [`GROWTHS`].
     pub fn observe(&self, stamp: u64) {
-        self.shared.words()[CLOCK].fetch_max(stamp.saturating_add(GROWTHS), Ordering::SeqCst);
+        join::observe(self.shared.words(), stamp);
     }
 
     /// Appends one block to the index log; `data` is what its records point to. Gives its stamp and

@@ -18,7 +18,7 @@ use super::page::{
     share, too_long,
 };
 use super::place::PlaceOf;
-use super::{LogSet, open_to_readers};
+use super::{GROWTHS, LogSet, open_to_readers};
 use crate::config::Config;
 use crate::container::{Container, cover_all, log_sets, publish, read_clock, write_clock};
 use crate::error::{At, Error, Result};
@@ -144,7 +144,7 @@ impl LogSet {
     ) -> Result<Option<(u32, Option<Founder>)>> {
         let _guard = shared.lock().at("lock the shared page of", &container.dir)?;
         let words = shared.words();
-        words[CLOCK].fetch_max(seen.max_stamp, Ordering::SeqCst);
+        observe(words, seen.max_stamp);
         let (state, nonce) =
             (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
         let is_ours = state & (READY | FOUNDING) != 0
@@ -199,7 +199,7 @@ impl LogSet {
                 write_clock(container, stamp, false)
                     .or_else(|error| remove_mark(container, set).and(Err(error)))?;
             }
-            words[CLOCK].fetch_max(youngest.unwrap_or(0), Ordering::SeqCst);
+            observe(words, youngest.unwrap_or(0));
             words[COVERED].store(0, Ordering::SeqCst);
             heed(words, clock);
             words[SYNCED].store(0, Ordering::SeqCst);
@@ -285,9 +285,14 @@ impl LogSet {
     }
 }
 
+/// [`LogSet::observe`].
+pub(super) fn observe(words: &[Word; WORDS], stamp: u64) {
+    words[CLOCK].fetch_max(stamp.saturating_add(GROWTHS), Ordering::SeqCst);
+}
+
 /// Takes note of what the file's clock says.
 fn heed(words: &[Word; WORDS], clock: Clock) {
-    words[CLOCK].fetch_max(clock.stamp, Ordering::SeqCst);
+    observe(words, clock.stamp);
     if clock.covers != Covers::Some {
         // Never 0, which says that nobody goes by it.
         words[COVERED].fetch_max(clock.stamp.max(1), Ordering::SeqCst);
