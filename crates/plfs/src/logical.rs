@@ -529,7 +529,8 @@ impl LogicalFile {
             if sync {
                 self.sessions.sync(&self.container, None)?;
                 catalog::sync_logs(&self.container, None)?;
-                catalog::sync_names(&self.container, self.name_dir.as_deref())?;
+                let (created, named) = (lock(&self.creation).clone(), self.name_dir.as_deref());
+                catalog::sync_names(&self.container, created.as_deref(), named)?;
             }
             return Ok(None);
         };
@@ -560,7 +561,10 @@ impl LogicalFile {
         }
         if sync {
             commit.sync_index()?;
-            writer.set().sync_names_once(|| self.container.sync_names(self.name_dir.as_deref()))?;
+            writer.set().sync_names_once(|| {
+                let (created, named) = (lock(&self.creation).clone(), self.name_dir.as_deref());
+                self.container.sync_names(created.as_deref(), named)
+            })?;
             // What was written in earlier sessions, and closed without a sync, counts as well;
             // unless all of it is cut.
             if !matches!(resize, Some(Resize::To(0))) {

@@ -487,8 +487,12 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
 }
 
 /// [`Container::sync_names`] by who has no writer. What failed is known to all later syncs.
-pub fn sync_names(container: &Container, named: Option<&Path>) -> Result<()> {
-    container.sync_names(named).inspect_err(|error| {
+pub fn sync_names(
+    container: &Container,
+    open: Option<&dyn store::StoreFile>,
+    named: Option<&Path>,
+) -> Result<()> {
+    container.sync_names(open, named).inspect_err(|error| {
         if error.is_of_sync() {
             let sets = log_sets(container.list().unwrap_or_default());
             sets.iter().for_each(|set| log::note_failed_sync(container, *set));

@@ -124,15 +124,25 @@ impl Container {
     }
 
     /// Makes the superblock durable, the directories between it and the root, and the directory
-    /// `named` of the name, if that is another.
-    pub fn sync_names(&self, named: Option<&Path>) -> Result<()> {
+    /// `named` of the name, if that is another. `open` is the superblock, if this process has it
+    /// open already, with a mode that would not let it open it again.
+    pub fn sync_names(&self, open: Option<&dyn StoreFile>, named: Option<&Path>) -> Result<()> {
         let store = &self.store;
+        // Who may only write it may sync it.
+        let open_one = |path: &Path| match store.open(path, Open::READ) {
+            Err(Errno::ACCESS) => store.open(path, Open { read: false, write: true, ..Open::READ }),
+            other => other,
+        };
         let path = self.path(name::SUPER);
-        store.open(&path, Open::READ).at("open", &path)?.sync_data().at("sync", &path)?;
+        match open {
+            Some(file) => file.sync_data(),
+            None => open_one(&path).at("open", &path)?.sync_data(),
+        }
+        .at("sync", &path)?;
         if self.superblock.has_base {
             // With the attribute that says so.
             let path = self.path(name::BASE);
-            store.open(&path, Open::READ).at("open", &path)?.sync_all().at("sync", &path)?;
+            open_one(&path).at("open", &path)?.sync_all().at("sync", &path)?;
         }
         let above: Vec<&Path> = self.dir.ancestors().take(4).collect();
         let below = named.filter(|dir| !above.contains(dir));

@@ -309,7 +309,7 @@ impl Pack {
         let Some(writer) = &mut state.writer else {
             if promise == Durability::Durable && !state.others.is_empty() {
                 self.sync_others(state, None)?;
-                catalog::sync_names(&self.container, Some(&self.dir()))?;
+                catalog::sync_names(&self.container, None, Some(&self.dir()))?;
                 state.others.clear();
             }
             return Ok(());
@@ -364,7 +364,7 @@ impl Pack {
             writer.unsynced = 0;
         }
         self.sync_others(state, Some(set))?;
-        set.sync_names_once(|| self.container.sync_names(Some(&self.dir())))?;
+        set.sync_names_once(|| self.container.sync_names(None, Some(&self.dir())))?;
         state.others.clear();
         Ok(())
     }
