@@ -36,7 +36,8 @@ static int look(int parent, int to_parent)
 	char c = 0;
 	long before = atomic_load(&written) * PIECE;
 	fstat(fd, &st);
-	int few = st.st_size < before || (before && (pread(fd, &c, 1, before - 1) != 1 || c != 'x'));
+	int few = st.st_size < before ||
+		  (before && (pread(fd, &c, 1, before - 1) != 1 || c != 'x'));
 	write(to_parent, "", 1);
 	read(parent, &c, 1);
 	fstat(fd, &st);
