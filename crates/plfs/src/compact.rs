@@ -210,8 +210,8 @@ struct Copier<'a> {
     set: &'a Arc<LogSet>,
     identity: Identity,
     index: Index,
-    /// Stamps of the truncate to nothing, of what is copied, of the truncate to the file's size, and
-    /// of one that says it again.
+    /// Stamps of the truncate to nothing, of what is copied, of the truncate to the file's size,
+    /// and of one that says it again.
     stamps: [u64; 4],
     /// One for each backend that one log set can have data on.
     streams: Vec<Stream>,
@@ -331,8 +331,8 @@ impl<'a> Copier<'a> {
 
     /// How far the file reaches by what others say. Room that is reserved while this runs has a
     /// stamp right behind the last cut, and the truncate to nothing hides it. Who reserves it looks
-    /// at the logs behind his record: if this does not find that, he finds the truncate, and says it
-    /// again.
+    /// at the logs behind his record: if this does not find that, he finds the truncate, and says
+    /// it again.
     fn reached(&self) -> Result<u64> {
         let others = without(self.container.list()?, self.set.id());
         Ok(Totalizer::default().look_at_logs(self.container, &others)?.size)

@@ -600,8 +600,8 @@ impl Plfs {
         looked.and(committed)
     }
 
-    /// [`Plfs::before_fork`] again, while no other thread uses a file: what was written since, which
-    /// the child would not have, or have for itself alone. Little if nothing was.
+    /// [`Plfs::before_fork`] again, while no other thread uses a file: what was written since,
+    /// which the child would not have, or have for itself alone. Little if nothing was.
     pub fn before_fork_alone(&self) -> Result<()> {
         self.all_open().into_iter().map(|file| file.before_fork()).fold(Ok(()), Result::and)
     }

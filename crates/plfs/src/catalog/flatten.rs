@@ -49,14 +49,15 @@ const CHEAP_BYTES: u64 = 8 << 20;
 const WORTH_BYTES: u64 = 64 << 10;
 
 /// Makes a flat index if that spares readers more than it costs; `index` has read everything. One
-/// that is short enough for it is given back, to go behind the summary; else empty. Not
-/// forced to storage: one that a power cut tears does not count.
+/// that is short enough for it is given back, to go behind the summary; else empty. Not forced to
+/// storage: one that a power cut tears does not count.
 ///
 /// A file pays where readers would have to open several logs, which other clients wrote; and where
 /// a long log would be replayed again and again, by whoever opens or closes the file. It is written
 /// anew when the logs have grown by a quarter of what it covers, or by its own length: so what n
-/// closes write and read is O(n) in all, not O(n^2), and none reads much where it is short. What goes behind the summary costs no call; it pays always, but does not help who
-/// writes, because then the summary is void: it spares the file only where the logs are short.
+/// closes write and read is O(n) in all, not O(n^2), and none reads much where it is short. What
+/// goes behind the summary costs no call; it pays always, but does not help who writes, because
+/// then the summary is void: it spares the file only where the logs are short.
 pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<u8> {
     let (logs, bytes) = index.uncovered();
     let all = index.totals().index_bytes;
