@@ -7,12 +7,12 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use plfs_format::Uuid;
 use plfs_format::backend::State;
 use plfs_format::index_log::LogId;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::spread;
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
+use plfs_format::{Bad, Uuid};
 use plfs_format::{summary, summary::Summary};
 
 use super::backends::Table;
@@ -591,21 +591,32 @@ pub(crate) fn log_sets(names: impl IntoIterator<Item = impl Borrow<Name>>) -> BT
     names.into_iter().filter_map(|name| set_of(name.borrow())).collect()
 }
 
+/// What is wrong with a name whose superblock is right and has another length.
+pub(crate) const WRITTEN_TO: &str = "a program that runs without PLFS has written to this name, \
+    or cut it; the file's data is not touched: `plfs check --repair` takes out what was written";
+
 /// Reads the superblock and the summary if `file` is a name. `None`: some other file. `path` is for
 /// messages.
 ///
-/// Costs one read, and none if the length is not that of a superblock.
+/// Costs one read, and none if the length is not that of a superblock and there is no other link.
+/// Corrupt if a program without PLFS has written to the name: the data is in the container still.
 pub fn read_name(
     file: &dyn StoreFile,
     stat: &Stat,
     path: &Path,
 ) -> Result<Option<(Superblock, Option<Summary>)>> {
-    if stat.kind != store::Kind::File || stat.len != FILE_BYTES as u64 {
+    let has_length = stat.len == FILE_BYTES as u64;
+    if stat.kind != store::Kind::File || !has_length && stat.nlink <= 1 {
         return Ok(None);
     }
     let mut bytes = [0; FILE_BYTES];
     let n = store::read_full(file, &mut bytes, 0).at("read", path)?;
     match Superblock::decode(&bytes[..n]) {
+        Ok(_) if !has_length => {
+            Err(Error::of_bytes(path, Bad::new(stat.len.min(FILE_BYTES as u64), WRITTEN_TO)))
+        }
+        // Somebody's own file, which begins like one.
+        Err(_) if !has_length => Ok(None),
         Ok(superblock) => {
             let summary = bytes
                 .get(summary::OFFSET as usize..n)

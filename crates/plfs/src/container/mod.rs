@@ -27,6 +27,7 @@ pub use directory::{
     DirTurn, DirectoryLayout, Layouts, Setting, check_layout, is_layout, layout_turn, own_layout,
     set_layout,
 };
+pub(crate) use layout::WRITTEN_TO;
 pub use layout::{Container, find_root, read_name};
 pub(crate) use layout::{in_roots, log_sets, root_of};
 pub use pack::{find_pack, is_hidden, is_map, is_of_pack, is_pack, make_pack, pack_in_container};

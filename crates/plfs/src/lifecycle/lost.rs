@@ -277,6 +277,8 @@ enum Place {
     Gone,
     /// A data log of this set.
     DataLog(u32),
+    /// What a program without PLFS wrote to a name: no part of the file.
+    Written,
 }
 
 /// What a path below `.plfs` names, if it is something that repairs take out. Everything else that
@@ -295,6 +297,7 @@ fn place_of(from: &Path) -> Option<(Uuid, Place)> {
         [] => Place::Container,
         [gone] => match Name::parse(gone)? {
             Name::Gone(_) => Place::Gone,
+            Name::Tmp => Place::Written,
             _ => return None,
         },
         [set, log] => match (Name::parse(set)?, name::parse_data_log(log)) {
@@ -349,6 +352,10 @@ pub fn put_back(store: &Arc<dyn Store>, lost: &Lost) -> Result<()> {
                 Err(errno) => return Err(errno).at("stat", &lost.from),
             }
             store.rename(&kept, &lost.from).at("move", &kept)?;
+        }
+        Place::Written => {
+            let why = "it was never a part of the file: copy what you want of it, and discard it";
+            return Err(Error::refused(Errno::PERM, "put back", &kept, why));
         }
         Place::DataLog(set) => {
             // Whoever takes the set over goes on behind the data logs that it finds: they must not

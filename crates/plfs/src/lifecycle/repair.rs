@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plfs_format::name::{self, Name};
-use plfs_format::superblock::Superblock;
+use plfs_format::superblock::{FILE_BYTES, Superblock};
 use plfs_format::{Uuid, summary};
 
 use super::check::{FlatState, Promised, Report, Severity, check_index_log, examine, read_flat};
@@ -15,9 +15,13 @@ use crate::config::Config;
 use crate::container::{Container, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result};
 use crate::log::{self, Piece};
+use crate::store::machine::random_u64;
 use crate::store::{self, Errno, Kind, Links, Open, Stat, Store};
 use crate::sync::Arc;
 use crate::write::Identity;
+
+/// Bytes that are copied at once.
+const COPIED_BYTES: usize = 1 << 20;
 
 /// Puts right what `report` found. Removes caches and what was never finished: stale, damaged and
 /// unfinished flat indexes, log sets that a later truncate or compaction made dead, containers
@@ -60,6 +64,7 @@ pub fn repair(
         }
         return Ok(done);
     }
+    take_out_written(store.as_ref(), &report.dir, &mut done)?;
     let Some(container) = readable(store, &report.dir)? else { return Ok(done) };
     if container.original().is_some() {
         return Ok(done);
@@ -191,6 +196,52 @@ pub(crate) fn remove_what_has_gone(container: &Container) -> Result<()> {
             remove_gone(container, set)?;
         }
     }
+    Ok(())
+}
+
+/// Gives a superblock its length again, if a program without PLFS has written to the file's name,
+/// or cut it. What it appended is moved to lost+found.
+fn take_out_written(store: &dyn Store, dir: &Path, done: &mut Vec<String>) -> Result<()> {
+    let path = dir.join(name::SUPER);
+    let (Ok(file), length) = (store.open(&path, Open::READ_WRITE), FILE_BYTES as u64) else {
+        return Ok(());
+    };
+    let mut bytes = vec![0; FILE_BYTES];
+    let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
+    let end = file.stat().at("stat", &path)?.len;
+    if end == length || Superblock::decode(&bytes[..n]).is_err() {
+        return Ok(());
+    }
+    let restore = || {
+        file.set_len(length).at("set the length of", &path)?;
+        file.sync_all().at("sync", &path)
+    };
+    if end < length {
+        restore()?;
+        done.push(format!("gave {} its length again", path.display()));
+        return Ok(());
+    }
+    // It stays in the superblock's file until it is safe.
+    let tmp = dir.join(format!("{}{:08x}", name::SUPER_TMP, random_u64() as u32));
+    let kept = store.open(&tmp, Open::create_new(0o600)).at("create", &tmp)?;
+    let (mut at, mut buf) = (length, vec![0; COPIED_BYTES]);
+    loop {
+        let n = store::read_full(file.as_ref(), &mut buf, at).at("read", &path)?;
+        if n == 0 {
+            break;
+        }
+        store::write_full(kept.as_ref(), &buf[..n], at - length).at("write", &tmp)?;
+        at += n as u64;
+    }
+    kept.sync_all().at("sync", &tmp)?;
+    let entry =
+        take_out(store, dir, dir, &tmp, "a program without PLFS wrote it to the file's name")?;
+    restore()?;
+    done.push(format!(
+        "moved the {} bytes that a program without PLFS wrote to the file's name to {}",
+        at - length,
+        entry.display()
+    ));
     Ok(())
 }
 

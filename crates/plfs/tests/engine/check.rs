@@ -740,3 +740,57 @@ fn records_say_who_wrote_what() {
     assert!(records.data_logs.iter().all(|log| log.exists()));
     file.close().unwrap();
 }
+
+/// `echo x >> file` by a program without PLFS: the file was the bytes of its superblock from then
+/// on, without an error, and a repair left it so. It is EIO now, `check` tells the file's name, and
+/// a repair gives the file back, and what was written to its name.
+#[test]
+fn a_name_that_was_written_to_without_plfs_is_an_error_and_is_given_back() {
+    for case in ["appended", "cut"] {
+        let fixture = Fixture::new();
+        fixture.write("f", 2, 3);
+        let (before, path) = (content(&fixture, "f"), fixture.path("f"));
+        let name = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        match case {
+            "appended" => name.write_all_at(b"stray", 4093).unwrap(),
+            _ => name.set_len(3500).unwrap(),
+        }
+        for options in
+            [OpenOptions::read(), OpenOptions { truncate: true, ..OpenOptions::create() }]
+        {
+            let error = fixture.process().open(&path, options).unwrap_err();
+            assert_eq!(error.errno(), plfs::store::Errno::IO, "{case}");
+            assert!(error.to_string().contains("without PLFS"), "{error}");
+        }
+        let reports = fixture.tree();
+        let [report] = &reports[..] else { panic!("{case}: {reports:?}") };
+        assert_eq!((&report.names[..], report.health()), (&[path.clone()][..], Health::Corrupt));
+        assert!(!fixture.repair(report, 0).is_empty());
+        assert_eq!(content(&fixture, "f"), before, "{case}");
+        assert_eq!(fixture.check("f").health(), Health::Healthy, "{case}");
+        let lost = plfs::lost_and_found(&fixture.store(), &fixture.root).unwrap();
+        let kept: Vec<_> =
+            lost.iter().map(|lost| fs::read(lost.dir.join("kept")).unwrap()).collect();
+        match case {
+            "appended" => {
+                assert_eq!(kept, [b"stray"]);
+                let error = plfs::put_back(&fixture.store(), &lost[0]).unwrap_err();
+                assert!(error.to_string().contains("never a part"), "{error}");
+                plfs::discard(&fixture.store(), &lost[0]).unwrap();
+            }
+            _ => assert!(kept.is_empty()),
+        }
+    }
+    // Somebody's own file with two names, which begins as it likes.
+    let fixture = Fixture::new();
+    fs::write(fixture.path("own"), b"PLFS container: ").unwrap();
+    fs::hard_link(fixture.path("own"), fixture.path("too")).unwrap();
+    assert!(fixture.process().open(&fixture.path("own"), OpenOptions::read()).is_ok());
+}
+
+fn content(fixture: &Fixture, name: &str) -> Vec<u8> {
+    let file = open(&fixture.process(), &fixture.path(name));
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());
+    bytes
+}

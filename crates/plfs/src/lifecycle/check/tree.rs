@@ -15,7 +15,9 @@ use super::super::marks::lives_by_mark;
 use super::super::remove::is_open_as_plain;
 use super::super::repair::{in_dir, unread};
 use super::{Report, Severity, check};
-use crate::container::{Container, base, check_layout, check_table, in_roots, read_name};
+use crate::container::{
+    Container, WRITTEN_TO, base, check_layout, check_table, in_roots, read_name,
+};
 use crate::error::{At, Error, Result, in_words};
 use crate::store::{self, Errno, Kind, Links, LockKind, Open, Stat, Store};
 use crate::sync::Arc;
@@ -418,12 +420,7 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> (Report, Option<Stat>) {
                 ),
             }
             if len != FILE_BYTES {
-                report.find(
-                    Severity::Corrupt,
-                    &path,
-                    len as u64,
-                    format!("the superblock file has another length than {FILE_BYTES}"),
-                );
+                report.find(Severity::Corrupt, &path, len as u64, WRITTEN_TO);
             }
         }
     }
