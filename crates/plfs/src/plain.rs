@@ -103,6 +103,10 @@ impl Noted {
         all
     }
 
+    fn is_empty(&self) -> bool {
+        self.folder.is_empty() && self.kept.is_empty()
+    }
+
     fn is_due(&self) -> bool {
         self.bytes >= LOOK_BYTES || self.folder.len() >= LOOK_RUNS
     }
@@ -332,6 +336,11 @@ impl PlainFile {
             noted.bytes += written.bytes;
             noted.last_stamp = noted.last_stamp.max(stamp);
         }
+    }
+
+    /// Whether something was written that no look has taken.
+    pub(crate) fn has_noted(&self) -> bool {
+        !lock(&self.noted).is_empty()
     }
 
     /// In the child of a fork: what the parent wrote the parent hands over.
