@@ -741,6 +741,10 @@ impl LogicalFile {
         self.watched.store(false, Ordering::Release);
         self.ahead.forget();
         if let Some(writer) = write(&self.writer).take() {
+            // What was written before the fork counts for a sync of the child.
+            if writer.is_unsynced() {
+                self.sessions.leave_unsynced(&self.container, writer.set().id());
+            }
             // Its memory is shared history: dropping it would close descriptors that are the
             // child's own copies, which is right, and unlock nothing, because flock locks belong to
             // the parent's descriptors too.
