@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use plfs_format::index_log::Record;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::{Bad, summary};
-use plfs_index::{BLOCK_RECORDS, Folder, Found, block_of, in_blocks};
+use plfs_index::{BLOCK_RECORDS, Folder, Found, Run, Stamped, block_of, in_blocks};
 
 use crate::catalog::{self, Index, Totalizer, Totals};
 use crate::config::Config;
@@ -211,7 +211,7 @@ struct Copier<'a> {
     identity: Identity,
     index: Index,
     /// Stamps of the truncate to nothing, of what is copied, of the truncate to the file's size,
-    /// and of one that says it again.
+    /// and of a hole that says how far it reaches by then.
     stamps: [u64; 4],
     /// One for each backend that one log set can have data on.
     streams: Vec<Stream>,
@@ -317,7 +317,7 @@ impl<'a> Copier<'a> {
         self.truncate(0, dead)?;
         let reached = self.reached()?;
         if size < reached {
-            self.truncate(reached, size_is_still)?;
+            self.reach(reached, size_is_still)?;
         }
         self.set.sync_index(u64::MAX)?;
         Ok((copied, dead))
@@ -326,6 +326,15 @@ impl<'a> Copier<'a> {
     fn truncate(&self, size: u64, stamp: u64) -> Result<()> {
         let record = Record::Truncate { size, stamp };
         self.set.append_index(&[], &[record], Durability::Durable)?;
+        Ok(())
+    }
+
+    /// Makes the file reach so far at least, as who reserves room does: that cuts nothing which
+    /// others have reserved since somebody looked.
+    fn reach(&self, size: u64, stamp: u64) -> Result<()> {
+        let hole = Stamped::new(Run::hole(size - 1, 1), stamp);
+        let (segments, records) = block_of(&[], &[hole], self.identity.writer);
+        self.set.append_index(&segments, &records, Durability::Durable)?;
         Ok(())
     }
 

@@ -543,7 +543,7 @@ impl LogicalFile {
             drop(slot);
             commit.sync_data()?;
         }
-        let mut stamp = None;
+        let (mut stamp, mut reserved) = (None, Ok(()));
         let appended = !all_at_once || resize.is_some() || writer.has_uncommitted();
         if appended {
             let _gate = all_at_once.then(|| writer.set().gate()).transpose()?;
@@ -553,7 +553,18 @@ impl LogicalFile {
             if all_at_once {
                 freeze(&mut commit, &mut slot)?;
             }
-            stamp = append(&mut commit, &mut slot, resize)?;
+            let cut = match resize {
+                Some(Resize::To(size)) => Some(size),
+                _ => None,
+            };
+            stamp = append(&mut commit, &mut slot, cut)?;
+            if let Some(Resize::AtLeast { size, now }) = resize {
+                match reserve(&mut commit, &mut slot, size, now) {
+                    Ok(hole) => stamp = hole,
+                    // What the commit took is in the logs all the same.
+                    Err(error) => reserved = Err(error),
+                }
+            }
             if stamp.is_some() {
                 // Whoever appends looks at this time: from now on, whatever becomes of a sync.
                 container::touch_dir(&self.container);
@@ -579,7 +590,7 @@ impl LogicalFile {
             // Nothing waits also if another thread has found that it is lost.
             false => writer.check()?,
         }
-        Ok(stamp)
+        reserved.map(|()| stamp)
     }
 
     pub(crate) fn truncate(&self, size: u64) -> Result<()> {
@@ -741,6 +752,10 @@ impl LogicalFile {
         self.watched.store(false, Ordering::Release);
         self.ahead.forget();
         if let Some(writer) = write(&self.writer).take() {
+            // What was written before the fork counts for a sync of the child.
+            if writer.is_unsynced() {
+                self.sessions.leave_unsynced(&self.container, writer.set().id());
+            }
             // Its memory is shared history: dropping it would close descriptors that are the
             // child's own copies, which is right, and unlock nothing, because flock locks belong to
             // the parent's descriptors too.
@@ -946,18 +961,32 @@ fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> 
     Ok(())
 }
 
-/// Appends what is frozen, and a new size, whose stamp it gives. The index need not read it then.
+/// Appends what is frozen, and cuts the file: gives the stamp of that. The index need not read it
+/// then.
 fn append(
     commit: &mut Committing<'_>,
     index: &mut Option<Index>,
-    resize: Option<Resize<'_>>,
+    cut: Option<u64>,
 ) -> Result<Option<u64>> {
-    let committed = commit.append(resize)?;
+    let committed = commit.append(cut)?;
     if let Some(index) = index.as_mut() {
         index.add_committed(&committed);
     }
-    let stamps = committed.truncate.map(|(stamp, _)| stamp);
-    Ok(stamps.or(committed.room.map(|hole| hole.stamp)))
+    Ok(committed.truncate.map(|(stamp, _)| stamp))
+}
+
+/// Appends that the file reaches `size` at least, if it does not: gives the stamp of that.
+fn reserve(
+    commit: &mut Committing<'_>,
+    index: &mut Option<Index>,
+    size: u64,
+    now: &dyn Fn() -> Result<(u64, u64)>,
+) -> Result<Option<u64>> {
+    let committed = commit.reserve(size, now)?;
+    if let Some(index) = index.as_mut() {
+        index.add_committed(&committed);
+    }
+    Ok(committed.room.map(|hole| hole.stamp))
 }
 
 /// Commits what a writer has that nobody writes with any more.

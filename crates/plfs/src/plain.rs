@@ -48,7 +48,7 @@ enum Place {
 }
 
 /// An open file, and its path.
-type LastOpen = (Weak<dyn StoreFile>, Arc<Path>);
+type Opened = (Weak<dyn StoreFile>, Arc<Path>);
 
 /// A plain file, for all handles of the process.
 #[derive(Debug)]
@@ -64,8 +64,9 @@ pub(crate) struct PlainFile {
     looking: Mutex<()>,
     /// Threads share the descriptor that carries the gate, so that does not part them.
     cutting: Mutex<()>,
-    /// The last open file of it, and its path, for who ends the process.
-    opened: Mutex<Option<LastOpen>>,
+    /// The open files of it, and their paths, for who ends the process. Any of them will do, but
+    /// each may be closed before the others.
+    opened: Mutex<Vec<Opened>>,
     /// The process is in the node's table as a writer of the file.
     writing: Entered,
 }
@@ -101,6 +102,10 @@ impl Noted {
         let mut all = std::mem::take(&mut self.kept);
         all.extend(runs);
         all
+    }
+
+    fn is_empty(&self) -> bool {
+        self.folder.is_empty() && self.kept.is_empty()
     }
 
     fn is_due(&self) -> bool {
@@ -162,7 +167,7 @@ impl PlainFile {
             noted: Mutex::default(),
             looking: Mutex::default(),
             cutting: Mutex::default(),
-            opened: Mutex::new(None),
+            opened: Mutex::default(),
             writing,
         }
     }
@@ -308,14 +313,17 @@ impl PlainFile {
 
     /// The file is open as `file`, for [`PlainFile::look_by_itself`].
     pub(crate) fn opened_as(&self, file: &Arc<dyn StoreFile>, path: &Arc<Path>) {
-        *lock(&self.opened) = Some((Arc::downgrade(file), path.clone()));
+        let mut opened = lock(&self.opened);
+        opened.retain(|(file, _)| file.strong_count() > 0);
+        opened.push((Arc::downgrade(file), path.clone()));
     }
 
     /// [`PlainFile::look`] for who has no handle: commits what was written, if the file has a
     /// container.
     pub(crate) fn look_by_itself(&self, process: &Process) -> Result<()> {
-        let opened = lock(&self.opened).clone();
-        match opened.and_then(|(file, path)| Some((file.upgrade()?, path))) {
+        let open = |(file, path): &Opened| Some((file.upgrade()?, path.clone()));
+        let found = lock(&self.opened).iter().rev().find_map(open);
+        match found {
             Some((file, path)) => self.look(process, file.as_ref(), &path).map(drop),
             None => Ok(()),
         }
@@ -332,6 +340,11 @@ impl PlainFile {
             noted.bytes += written.bytes;
             noted.last_stamp = noted.last_stamp.max(stamp);
         }
+    }
+
+    /// Whether something was written that no look has taken.
+    pub(crate) fn has_noted(&self) -> bool {
+        !lock(&self.noted).is_empty()
     }
 
     /// In the child of a fork: what the parent wrote the parent hands over.

@@ -595,7 +595,7 @@ impl Plfs {
     /// child inherits keeps the data of files whose last name goes.
     pub fn before_fork(&self) -> Result<()> {
         self.forget_flat();
-        let looked = self.look_at_plain().and(self.leave_packs());
+        let looked = self.look_at_plain();
         let committed = self.before_fork_alone();
         looked.and(committed)
     }
@@ -603,7 +603,10 @@ impl Plfs {
     /// [`Plfs::before_fork`] again, while no other thread uses a file: what was written since,
     /// which the child would not have, or have for itself alone. Little if nothing was.
     pub fn before_fork_alone(&self) -> Result<()> {
-        self.all_open().into_iter().map(|file| file.before_fork()).fold(Ok(()), Result::and)
+        let noted = self.all_plain().into_iter().filter(|file| file.has_noted());
+        let looked = noted.map(|file| file.look_by_itself(&self.process)).fold(Ok(()), Result::and);
+        let left = looked.and(self.leave_packs());
+        self.all_open().into_iter().map(|file| file.before_fork()).fold(left, Result::and)
     }
 
     /// In the child of a fork, after [`Plfs::before_fork`] in the parent: the parent's writers are

@@ -639,23 +639,43 @@ impl Committing<'_> {
     }
 
     /// Makes what the commit takes visible to all who open, refresh or lock the file from now on,
-    /// and behind it a new size. Unless the data of it is durable, hold the
+    /// and `cut`s the file behind it. Unless the data of it is durable, hold the
     /// [gate](LogSet::gate).
     ///
     /// Costs one append to the index log if there is anything to say.
-    pub fn append(&mut self, resize: Option<Resize<'_>>) -> Result<Committed> {
+    pub fn append(&mut self, cut: Option<u64>) -> Result<Committed> {
         let mut state = lock(&self.writer.state);
         state.check()?;
         let count = std::mem::take(&mut self.frozen);
-        self.try_append(&mut state, count, resize).map_err(|error| state.poison(error))
+        self.try_append(&mut state, count, cut).map_err(|error| state.poison(error))
     }
 
-    fn try_append(
-        &self,
-        state: &mut State,
-        count: usize,
-        resize: Option<Resize<'_>>,
+    /// Makes the file reach `size` at least, behind what the commit has taken; `now` as for
+    /// [`Resize::AtLeast`]. An error has lost nothing and poisons nothing: if storage has the
+    /// record all the same, it cuts nothing.
+    pub fn reserve(
+        &mut self,
+        size: u64,
+        now: &dyn Fn() -> Result<(u64, u64)>,
     ) -> Result<Committed> {
+        let writer = self.writer;
+        let mut state = lock(&writer.state);
+        state.check()?;
+        let _alone = writer.set.begin_growth(size)?;
+        let (known, cut) = now()?;
+        let (mut blocks, mut room) = (Vec::new(), None);
+        if known < size {
+            // A hole cuts nothing, and right behind the last cut it hides nothing that was written
+            // since, by anybody. What was there before ends in front of it. A damaged log may say
+            // that the cut is from the end of time.
+            let hole = Stamped::new(Run::hole(size - 1, 1), cut.saturating_add(1));
+            blocks.push(writer.append_runs(&mut state, &[], &[hole], self.data)?);
+            room = Some(hole);
+        }
+        Ok(Committed { set: writer.set.id(), truncate: None, room, blocks })
+    }
+
+    fn try_append(&self, state: &mut State, count: usize, cut: Option<u64>) -> Result<Committed> {
         let writer = self.writer;
         let runs: Vec<Stamped> = state.frozen.drain(..count).collect();
         let (segments, runs) = with_segments(state, runs);
@@ -669,37 +689,22 @@ impl Committing<'_> {
             // may differ from its sum, and is durable all the same.
             blocks.push(writer.append_runs(state, &segments, &[], self.data)?);
         }
-        let (mut resized, mut room) = (None, None);
-        match resize {
-            None => {}
-            Some(Resize::To(size)) => {
-                let cutting = writer.set.begin_cut()?;
-                // What was written since the freeze is cut; what goes on with it later must not be.
-                state.folder.seal(|| writer.set.tick());
-                let stamp = writer.set.tick();
-                let record = vec![Record::Truncate { size, stamp }];
-                blocks.push(writer.append_block(state, &[], record, self.data)?);
-                // Behind the block, whose stamp is that of now.
-                writer.set.observe(stamp);
-                cutting.done(size, stamp);
-                resized = Some((stamp, size));
-            }
-            Some(Resize::AtLeast { size, now }) => {
-                let _alone = writer.set.begin_growth(size)?;
-                let (known, cut) = now()?;
-                if known < size {
-                    // A hole cuts nothing, and right behind the last cut it hides nothing that was
-                    // written since, by anybody. What was there before ends in front of it.
-                    let run = Run::single(size - 1, 1, HOLE, size - 1);
-                    let hole = Stamped::new(run, cut + 1);
-                    blocks.push(writer.append_runs(state, &[], &[hole], self.data)?);
-                    room = Some(hole);
-                }
-            }
+        let mut truncate = None;
+        if let Some(size) = cut {
+            let cutting = writer.set.begin_cut()?;
+            // What was written since the freeze is cut; what goes on with it later must not be.
+            state.folder.seal(|| writer.set.tick());
+            let stamp = writer.set.tick();
+            let record = vec![Record::Truncate { size, stamp }];
+            blocks.push(writer.append_block(state, &[], record, self.data)?);
+            // Behind the block, whose stamp is that of now.
+            writer.set.observe(stamp);
+            cutting.done(size, stamp);
+            truncate = Some((stamp, size));
         }
         // From now on the logs say it, and truncates by others count.
-        writer.ahead.done(matches!(resize, Some(Resize::To(_))));
-        Ok(Committed { set: writer.set.id(), truncate: resized, room, blocks })
+        writer.ahead.done(cut.is_some());
+        Ok(Committed { set: writer.set.id(), truncate, room: None, blocks })
     }
 
     /// Ends a commit that appended or synced: an error if the node was declared dead meanwhile.

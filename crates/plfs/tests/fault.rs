@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use plfs::store::{Errno, Links, Open, PosixStore, Store};
+use plfs::store::{Errno, Links, Open, PosixStore, Size, Store};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs};
 use plfs_testkit::{MemStore, Op, explored};
 
@@ -655,4 +655,26 @@ fn a_truncate_that_fails_leaves_appends_no_gap() {
     }
     assert_eq!(done, [true; 2], "some truncates fail before they count, some after");
     explored(points, "faults in a truncate beside an append");
+}
+
+/// Room is reserved where there is none for the record that says so. Nothing is lost by that, but
+/// each later call on the file failed, until all of the process had closed it.
+#[test]
+fn room_that_cannot_be_reserved_is_refused_and_nothing_else() {
+    for errno in [Errno::NOSPC, Errno::DQUOT, Errno::IO] {
+        let fixture = Fixture::new();
+        let file = open(&fixture.process(), Path::new(NAME));
+        file.write_at(b"old", 0).unwrap();
+        file.commit().unwrap();
+        fixture.faults.fail_matching("index", Op::WriteAt, errno);
+        assert_eq!(file.allocate(0, 100, Size::Grows).unwrap_err().errno(), errno);
+        assert_eq!(file.len().unwrap(), 3);
+        fixture.faults.reset();
+        file.write_at(b"new", 0).unwrap();
+        file.commit().unwrap();
+        file.allocate(0, 100, Size::Grows).unwrap();
+        file.close().unwrap();
+        let seen = fixture.content();
+        assert_eq!((seen.len(), &seen[..3]), (100, &b"new"[..]));
+    }
 }

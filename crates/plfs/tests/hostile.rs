@@ -9,7 +9,7 @@ mod common {
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs::store::{Errno, Kind, Links, Open, Store, write_full};
+use plfs::store::{Errno, Kind, Links, Open, Size, Store, write_full};
 use plfs::{Config, Error, OpenOptions, Opened, Plfs, Severity, records, repair};
 use plfs_testkit::{FaultStore, MemStore, Op, Rng, explored, seeds};
 
@@ -514,4 +514,21 @@ fn hostile_containers_are_written() {
         let report = plfs::check_name(&store, Path::new(NAME), &[]);
         let _ = repair(&store, &fixture.config, &report, 0);
     }
+}
+
+/// A clock says that it is the end of time, and so does the truncate of who goes by it. To reserve
+/// room behind that was a panic, as no stamp comes after it.
+#[test]
+fn room_behind_a_cut_at_the_end_of_time() {
+    let fixture = Fixture::new();
+    let clock =
+        plfs_format::clock::Clock { stamp: u64::MAX, covers: plfs_format::clock::Covers::Some };
+    let path = fixture.container.join("clock");
+    let file = fixture.memory.open(&path, Open::create(0o666)).unwrap();
+    write_full(file.as_ref(), &clock.encode(), 0).unwrap();
+    let plfs = Plfs::new(Arc::new(fixture.memory.clone()), fixture.config.clone());
+    let file = open(&plfs, NAME);
+    file.set_len(1).unwrap();
+    file.allocate(0, 100, Size::Grows).unwrap();
+    assert_eq!(file.len().unwrap(), 100);
 }

@@ -555,6 +555,48 @@ fn room_that_is_reserved_in_a_compaction_stays() {
     }
 }
 
+/// A compaction said again how long the file had become by a truncate. That cut what somebody else
+/// had reserved since it looked, who had been told that there is room.
+#[test]
+fn room_that_two_reserve_in_a_compaction_stays() {
+    let run = |first: u64, second: u64| {
+        let fixture = Fixture::new();
+        well_used(&fixture);
+        let faults = FaultStore::new(Arc::new(fixture.memory.clone()));
+        let came = Arc::new(AtomicU32::new(0));
+        for (at, size) in [(first, 70_000), (second, 80_000)] {
+            let (late, came) = (fixture.process(), came.clone());
+            faults.before_call(at, move || {
+                let file = open(&late);
+                file.allocate(0, size, Size::Grows).unwrap();
+                file.close().unwrap();
+                came.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let plfs = fixture.process_on(Arc::new(faults.clone()));
+        match plfs.compact(Path::new(NAME), on) {
+            Err(error) if error.errno() != Errno::BUSY => panic!("{first}, {second}: {error}"),
+            _ => {}
+        }
+        (fixture.content().len(), faults.log(), came.load(Ordering::Relaxed))
+    };
+    let (_, calls, _) = run(u64::MAX, u64::MAX);
+    let is_index = |call: &Call| call.op == Op::WriteAt && call.path.ends_with("index");
+    // The truncate to nothing is the last one that it says where nobody comes.
+    let last = calls.iter().rposition(is_index).unwrap() as u64;
+    let mut cut = Vec::new();
+    for second in last.. {
+        let (len, _, came) = run(last, second);
+        if came < 2 {
+            break;
+        }
+        if len != 80_000 {
+            cut.push((second, len));
+        }
+    }
+    assert!(cut.is_empty(), "{cut:?}");
+}
+
 /// A process cut a file to nothing and was about to free a log set, when another one took the set
 /// over, wrote, and closed: its bytes went with the set.
 #[test]

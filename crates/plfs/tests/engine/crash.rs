@@ -573,6 +573,26 @@ fn a_sync_makes_durable_what_others_of_the_node_have_committed() {
     assert!(bytes.iter().all(|byte| *byte == b'n'), "{:?}", &bytes[..10]);
 }
 
+/// The child of a fork writes where its parent has written, and syncs: all of it is durable, though
+/// the two have log sets of their own. The child had forgotten what its parent left.
+#[test]
+fn a_sync_of_a_child_makes_durable_what_its_parent_has_written() {
+    let (memory, path) = (memory(), Path::new("/m/f"));
+    let process =
+        |store| Plfs::new(Arc::new(store), Config { shared_memory: None, ..Config::shared() });
+    let plfs = process(memory.clone());
+    let file = open(&plfs, path).unwrap();
+    file.write_at(&[b'p'; 5000], 0).unwrap();
+    plfs.before_fork().unwrap();
+    plfs.after_fork_in_child();
+    file.write_at(b"child", 5000).unwrap();
+    file.sync().unwrap();
+    let mut bytes = [0; 5000];
+    let left = open(&process(memory.crash()), path).unwrap();
+    assert_eq!(left.read_at(&mut bytes, 0).unwrap(), 5000);
+    assert!(bytes.iter().all(|byte| *byte == b'p'), "{:?}", &bytes[..10]);
+}
+
 /// The same if the one who did not sync had the file open before, closed it, and the other one took
 /// its log set over.
 #[test]

@@ -285,6 +285,34 @@ fn what_is_written_in_place_after_a_promoters_write_is_newer() {
     assert_eq!(place.read("f"), b"ccba");
 }
 
+/// S2, S10. A process had a plain file open twice, and closed the handle that it had opened last.
+/// From then on it handed nothing over by itself: what it wrote in place beside a node that had
+/// made a container of the file stayed below that node's older bytes when it committed all, forked
+/// or ended.
+#[test]
+fn what_is_written_in_place_is_committed_though_another_handle_was_closed() {
+    let place = Place::new();
+    let alone = || {
+        let config = Config { shared_memory: None, ..place.scratch.config() };
+        Plfs::posix(Config { workload: Workload::Auto, ..config })
+    };
+    for ends in [Plfs::commit_all, Plfs::before_fork, Plfs::exit] {
+        let process = alone();
+        let first = plain(process.open(&place.path("f"), OpenOptions::create()).unwrap());
+        first.write_at(b"aaaa", 0).unwrap();
+        plain(process.open(&place.path("f"), OpenOptions::create()).unwrap()).close().unwrap();
+        let second = logical(alone().open(&place.path("f"), SEVERAL).unwrap());
+        second.write_at(b"bbb", 0).unwrap();
+        second.commit().unwrap();
+        first.write_at(b"cc", 0).unwrap();
+        ends(&process).unwrap();
+        assert_eq!(read(&alone(), &place.path("f")), b"ccba");
+        first.close().unwrap();
+        second.close().unwrap();
+        fs::remove_file(place.path("f")).unwrap();
+    }
+}
+
 /// S24. Who reserved room in place looked for a container first, but not under the gate: the room
 /// was then behind the base of one that was made in between, and the file as short as before.
 #[test]

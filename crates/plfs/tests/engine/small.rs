@@ -1183,6 +1183,21 @@ fn threads_that_find_a_pack_at_once_have_one_view_of_it() {
     second.close().unwrap();
 }
 
+/// S1. A thread writes to a file of a pack while another one forks. What came between the commit of
+/// the fork and the fork itself the child knew of, and could not read (EIO) until its parent
+/// committed: the bytes were in a buffer of the parent's.
+#[test]
+fn a_child_has_what_was_written_while_the_fork_began() {
+    let world = World::new();
+    let plfs = world.plfs();
+    let file = create(&plfs, "f").unwrap();
+    plfs.before_fork().unwrap();
+    assert_eq!(file.write_at(b"text", 0).unwrap(), 4);
+    plfs.before_fork_alone().unwrap();
+    plfs.after_fork_in_child();
+    assert_eq!(content(&plfs, "f").unwrap(), b"text");
+}
+
 /// An ordinary file that replaces one of a pack was not made durable before that went: after a
 /// power cut the name showed neither the old bytes nor the new ones.
 #[test]
