@@ -113,7 +113,7 @@ impl Pack {
 
     /// This process is no member of its node from now on. What it knows may be in the tray: the
     /// next call looks for it there.
-    fn is_guest(&self, state: &mut State) {
+    pub(super) fn is_guest(&self, state: &mut State) {
         state.index.node = Node::Nobody;
         (state.rings, state.seen_of_node) = (None, None);
     }

@@ -95,6 +95,8 @@ impl Pack {
         if self.is_written()? {
             return self.busy();
         }
+        // A page into which it looked as a guest does not know what was said since.
+        self.is_guest(state);
         // What it says last would hide what a lost index log says, if that is put back.
         for set in log_sets(&self.container.list()?) {
             if let Some(path) = unexplained(&self.container, set)? {

@@ -1115,6 +1115,28 @@ fn a_tree_does_not_vouch_for_logs_that_could_not_be_synced() {
     assert_eq!(content(&left, b"a").unwrap(), [b'n'; 5000]);
 }
 
+/// A process had looked into its node's tray as a guest, and the node left the pack. Then another
+/// process of the node wrote to it and left, and the first one compacted: by the page that it knew,
+/// nothing had come behind what the tree has, and the files of the other one were gone.
+#[test]
+fn a_compaction_by_who_was_a_guest_of_its_node_loses_nothing() {
+    let (memory, here) = (memory(), Node::new());
+    let held = || here.open(&memory, PackOptions { hold: Some(LONG), ..AT_ONCE });
+    let (guest, member) = (held(), held());
+    put(&member, b"first", b"1").unwrap();
+    member.commit().unwrap();
+    assert_eq!(names(&guest), [b"first"]);
+    member.carry(Duration::ZERO).unwrap();
+    member.fold().unwrap();
+    member.leave().unwrap();
+    let other = held();
+    put(&other, b"later", b"2").unwrap();
+    other.close().unwrap();
+    guest.compact().unwrap();
+    assert_eq!(names(&guest), [b"first".as_slice(), b"later"]);
+    assert_eq!(content(&guest, b"later").unwrap(), b"2");
+}
+
 /// The index log of a node was lost. A compaction said that all before it counts no more: when the
 /// log was put back its files were not there.
 #[test]
