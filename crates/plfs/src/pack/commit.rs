@@ -57,9 +57,12 @@ impl Pack {
     pub fn forget_writer(&self) {
         let state = &mut *lock(&self.state);
         self.is_guest(state);
-        if let Some(writer) = state.writer.take()
-            && writer.unsynced != 0
-        {
+        let Some(writer) = state.writer.take() else { return };
+        if writer.has_waiting() {
+            // The bytes of these records are in the parent's memory, if anywhere.
+            state.index.is_whole = false;
+        }
+        if writer.unsynced != 0 {
             state.others.insert(writer.set.id());
         }
     }

@@ -1198,6 +1198,29 @@ fn a_child_has_what_was_written_while_the_fork_began() {
     assert_eq!(content(&plfs, "f").unwrap(), b"text");
 }
 
+/// A fork that finds no room for what was written to a pack goes on, and the child reads what the
+/// logs have, as of any other file. It had the records of its parent without their bytes: EIO, or
+/// zeros where others had written behind them.
+#[test]
+fn a_child_reads_nothing_that_its_parent_could_not_commit() {
+    for room in [0, 1000] {
+        let world = World::new();
+        let fault = FaultStore::new(Arc::new(world.memory.clone()));
+        let plfs = world.on(Arc::new(fault.clone()));
+        let file = create(&plfs, "f").unwrap();
+        file.write_at(b"old", 0).unwrap();
+        plfs.commit_all().unwrap();
+        fault.full_below(".data", room);
+        assert_eq!(file.write_at(&[b'n'; 200_000], 0).unwrap(), 200_000);
+        assert_eq!(plfs.before_fork().unwrap_err().errno(), Errno::NOSPC);
+        plfs.after_fork_in_child();
+        fault.reset();
+        assert_eq!(content(&plfs, "f").unwrap(), b"old");
+        let mut byte = [0; 4];
+        assert_eq!((file.len().unwrap(), file.read_at(&mut byte, 0).unwrap()), (3, 3));
+    }
+}
+
 /// An ordinary file that replaces one of a pack was not made durable before that went: after a
 /// power cut the name showed neither the old bytes nor the new ones.
 #[test]
