@@ -36,6 +36,9 @@ const COPIED_BYTES: usize = 1 << 20;
 /// A container that was a plain file before goes only when its base has no other name and nobody
 /// has it open: the base is the user's file.
 ///
+/// Gives a superblock to whose name a program without PLFS has written its length again, however
+/// new that is: writers do not change the length. What was appended goes to lost+found.
+///
 /// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made; and a
 /// container whose data on other backends is that of its [original](Container::original).
 /// Leaves containers that are open for writing alone, unless all who had them open have certainly
