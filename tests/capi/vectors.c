@@ -1,8 +1,37 @@
 /* Vectors and lists of extents. */
 #include "t.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { RECORDS = 300000, RECORD = 8 };
+static atomic_int written;
+
+static void *write_records(void *file)
+{
+	struct iovec parts[] = {{"abc", 3}, {"defgh", 5}};
+	for (; written < RECORDS; written++)
+		IS(plfs_pwritev(file, parts, 2, (int64_t)written * RECORD), RECORD);
+	return NULL;
+}
+
+/* A reader saw the first vector without the second: 3 bytes of a record of 8. */
+static void records_are_whole(void)
+{
+	plfs_file *f = t_open("records", O_RDWR | O_CREAT);
+	pthread_t writer;
+	OK(pthread_create(&writer, NULL, write_records, f));
+	while (written < RECORDS) {
+		char record[RECORD];
+		ssize_t n = plfs_pread(f, record, RECORD, (int64_t)written * RECORD);
+		TRUE(n == 0 || (n == RECORD && memcmp(record, "abcdefgh", RECORD) == 0));
+	}
+	OK(pthread_join(writer, NULL));
+	OK(plfs_close(f));
+}
 
 int main(void)
 {
+	records_are_whole();
 	plfs_file *f = t_open("f", O_RDWR | O_CREAT);
 	struct iovec out[] = {{"abc", 3}, {NULL, 0}, {"defgh", 5}};
 	IS(plfs_pwritev(f, out, 3, 10), 8);

@@ -20,8 +20,7 @@ void record_step(struct work *w)
 	if (to == 2 && w->in_child)
 		return;
 	long at = pick(w, ROOM), how = pick(w, 3);
-	/* Readers beside a writev see its parts. */
-	if (how == 1 && to != 2)
+	if (how == 1)
 		BOTH(writev(where[i], parts, 2));
 	else if (how == 2 && to == LOG)
 		BOTH(pwrite(where[i], record, RECORD, at));

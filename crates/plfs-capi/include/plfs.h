@@ -145,8 +145,9 @@ ssize_t plfs_append(plfs_file *file, const struct iovec *iov, int n, int64_t *at
 ssize_t plfs_preadv(plfs_file *file, const struct iovec *iov, int n, int64_t offset);
 
 /**
- * plfs_pwrite from `n` vectors, one after the other. -EINVAL if there are more than 1,024. Each
- * vector is a write of its own: other writers' bytes may come to lie between two.
+ * plfs_pwrite from `n` vectors, one after the other. -EINVAL if there are more than 1,024. Up to
+ * 1 MiB in all is one write, which is copied together; of more, each vector is a write of its own:
+ * others may read the first without the second, and write between the two.
  *
  * Requires:
  * `file` is a handle, `iov` points to `n` vectors.
