@@ -4,7 +4,7 @@
     join.py [--dir /dev/shm] [--build BUILD] [--nodes 10000] [--share 100] [--out JSON]
 
 A process for each node, under `plfs run`, with a directory of shared memory of its own: it opens
-the file, writes 1,000 bytes, calls fsync, and stays until the last one has come. Compared are the
+the container, writes 1,000 bytes, calls fsync, and stays until the last one has come. Compared are the
 first --share of them, but for the one that makes the file, and the last. 10,000 take a minute, some
 5 GB of memory and 10,000 process numbers.
 """
@@ -30,6 +30,8 @@ def main():
         tempfile.TemporaryDirectory(prefix="plfs-join-nodes.", dir="/dev/shm") as nodes,
     ):
         door, path = plfs_run(a.build, [base]), os.path.join(base, "f")
+        # To processes of one machine with a plain file there is nothing to join.
+        os.environ["PLFS_WORKLOAD"] = "shared"
         found = run_json([*door, program, path, nodes, str(a.nodes)])
         size = int(run([*door, "stat", "-c", "%s", path]))
         if size != a.nodes * 1000:

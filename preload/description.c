@@ -69,13 +69,13 @@ bool description_owns_fd(int fd)
 }
 
 /* Out of the way of the program's low numbers, where libplfs has its own: from half of the limit
- * on, 65,536 at most. */
+ * on, 1,024 at most. */
 static int move_up(int fd)
 {
 	struct rlimit limit;
 	if (RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit) < 0)
 		return fd;
-	long least = limit.rlim_cur / 2 < 65536 ? (long)(limit.rlim_cur / 2) : 65536;
+	long least = limit.rlim_cur / 2 < 1024 ? (long)(limit.rlim_cur / 2) : 1024;
 	long high = RAW(SYS_fcntl, (long)fd, (long)F_DUPFD_CLOEXEC, least);
 	if (high < 0 && fd > 2)
 		return fd;

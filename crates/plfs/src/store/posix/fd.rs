@@ -13,13 +13,15 @@ use crate::store::Result;
 use crate::sync::OnceLock;
 use crate::sync::plain::atomic::{AtomicU64, Ordering};
 
-/// Descriptor numbers that can be recorded: twice the highest base, so that 65,536 descriptors fit
-/// above it.
+/// Descriptor numbers that can be recorded, in 16 KiB. A descriptor that would get a higher one
+/// stays low.
 const RECORDED_FDS: usize = 131_072;
 
-/// The highest number above which PLFS moves its descriptors. Linux gives 1,048,576 as the usual
-/// hard limit of open files, so there is room above it for both.
-const BASE_MAX: u64 = 65_536;
+/// The highest number above which PLFS moves its descriptors: the first that select(2) cannot
+/// watch. Not higher, because the kernel's table of a process has 8 bytes for each number below the
+/// highest one, which the first open allocates and each fork copies: half a megabyte at 65,536. At
+/// 10,000 the last of 10,000 processes paid three times the first for it (`bench/join.py`).
+const BASE_MAX: u64 = 1024;
 
 /// The lowest such number: with fewer than 128 descriptors allowed, keeping clear of a program's
 /// first 64 is still possible.
