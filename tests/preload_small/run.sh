@@ -638,13 +638,14 @@ while not os.path.exists("stop"):
         for path in [p for p in known]:
             found = read(path)
             assert found == known[path], f"later: {path} has {found and found[:40]!r}, not {known[path][:40]!r}"
-        time.sleep(rng.choice((0, 0.3, 1.2, 2.5)))
+        time.sleep(rng.choice((2.5, 5) if os.path.exists("calm") else (0, 0.3, 1.2, 2.5)))
 with open(f"{who}.known", "w") as file:
     file.write(repr(known))
 print(who, acts, "acts", told, "told")
 END
-    # They act until the directory has been packed and unpacked with files in it.
-    local pids=() what=pack turn node least=${T_SECONDS:-40} most=$((${T_SECONDS:-40} + 120))
+    # They act until the directory has been packed and unpacked with files in it; from some time on
+    # they rest for longer, since `plfs unpack` gives up where somebody always writes.
+    local pids=() what=pack turn node least=${T_SECONDS:-30} most=$((${T_SECONDS:-30} + 50))
     on() { PLFS_SHARED_MEMORY=$PWD/$1 timeout $((most + 60)) plfs run --mount m -- "${@:2}"; }
     mkdir one two
     plfs layout --workload auto m/s > /dev/null
@@ -655,6 +656,7 @@ END
     touch said
     is_seen() { grep -q ' packed [1-9]' said && grep -q ' unpacked [1-9]' said; }
     while [ $SECONDS -lt "$least" ] || { ! is_seen && [ $SECONDS -lt "$most" ]; }; do
+        [ $SECONDS -lt "$least" ] || touch calm
         # One kill in three.
         if [ $((turn++ % 3)) = 2 ]; then
             PLFS_SHARED_MEMORY=$PWD/one timeout --foreground -s KILL "$((RANDOM % 5)).$((RANDOM % 9))" plfs $what m/s > out 2>&1 || true
