@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/sysmacros.h>
 
 void door_begin_table(void)
 {
@@ -91,14 +92,53 @@ bool door_is_local(int fd, dev_t dev)
 	return yes == 1;
 }
 
+/* A file system whose opens ask for attributes (plfs_door_open_asks), if there is one. */
+static _Atomic dev_t asks_at_open;
+
+/* Is it one? */
+static bool open_asks(int fd, dev_t dev)
+{
+	static _Atomic dev_t does_not;
+	if (atomic_load_explicit(&asks_at_open, memory_order_relaxed) == dev)
+		return true;
+	if (atomic_load_explicit(&does_not, memory_order_relaxed) == dev)
+		return false;
+	int yes = PLFS(plfs_door_open_asks(fd));
+	if (yes >= 0)
+		atomic_store_explicit(
+			yes ? &asks_at_open : &does_not, dev, memory_order_relaxed);
+	return yes == 1;
+}
+
+/* Kind, links, size and device of what was opened as fd, by its path and a moment ago. */
+static bool stat_opened(int fd, struct stat *st)
+{
+	enum { NEEDED = STATX_TYPE | STATX_NLINK | STATX_SIZE };
+	dev_t asks = atomic_load_explicit(&asks_at_open, memory_order_relaxed);
+	struct statx found;
+	/* A stat there is a message to a daemon, which takes as long as the open. */
+	if (asks && RAW(SYS_statx, (long)fd, "", (long)(AT_EMPTY_PATH | AT_STATX_DONT_SYNC),
+			    (long)NEEDED, &found) == 0 &&
+		(found.stx_mask & NEEDED) == NEEDED &&
+		makedev(found.stx_dev_major, found.stx_dev_minor) == asks) {
+		st->st_mode = found.stx_mode;
+		st->st_nlink = found.stx_nlink;
+		st->st_size = (off_t)found.stx_size;
+		st->st_dev = asks;
+		return true;
+	}
+	/* Not libc's fstat, which on some versions is a stat of an empty path, and dearer. */
+	return RAW(SYS_fstat, (long)fd, st) == 0;
+}
+
 /* fd was opened for reading only, in a managed directory. True: its file is plain, and fd a reader.
  */
 static bool is_new_reader(int fd)
 {
 	struct stat st;
-	/* Not libc's fstat, which on some versions is a stat of an empty path, and dearer. */
-	if (fd >= FD_TABLE_LEN || RAW(SYS_fstat, (long)fd, &st) < 0 || !S_ISREG(st.st_mode) ||
-		stat_may_be_name(&st) || !door_is_local(fd, st.st_dev) || !door_has_room(fd))
+	if (fd >= FD_TABLE_LEN || !stat_opened(fd, &st) || !S_ISREG(st.st_mode) ||
+		stat_may_be_name(&st) || !door_has_room(fd) ||
+		!(door_is_local(fd, st.st_dev) || open_asks(fd, st.st_dev)))
 		return false;
 	door_begin_table();
 	fd_install_reader(fd);

@@ -250,6 +250,15 @@ int plfs_door_write_in_place(int fd, int flags, const plfs_in_place *at, plfs_fi
 int plfs_door_is_local(int fd, uint64_t dev);
 
 /**
+ * 1 if each open of a path on the file system of `fd` asks the servers for attributes and leaves
+ * them with the kernel, where statx(2) with AT_STATX_DONT_SYNC finds them right after it.
+ *
+ * Requires:
+ * `fd` is open.
+ */
+int plfs_door_open_asks(int fd);
+
+/**
  * 1 once this process has used a container that was a plain file: its descriptors on such files
  * may be on one. Cheap.
  */

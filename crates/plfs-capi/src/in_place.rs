@@ -139,6 +139,16 @@ pub unsafe extern "C" fn plfs_door_is_local(fd: c_int, dev: u64) -> c_int {
     call(|| Ok(i64::from(plfs()?.is_local(dev, &link_of(fd)?)))) as c_int
 }
 
+/// 1 if each open of a path on the file system of `fd` asks the servers for attributes and leaves
+/// them with the kernel, where statx(2) with AT_STATX_DONT_SYNC finds them right after it.
+///
+/// # Safety
+/// `fd` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_open_asks(fd: c_int) -> c_int {
+    call(|| Ok(i64::from(plfs()?.store().open_asks(&link_of(fd)?)))) as c_int
+}
+
 /// 1 once this process has used a container that was a plain file: its descriptors on such files
 /// may be on one. Cheap.
 #[unsafe(no_mangle)]

@@ -331,6 +331,13 @@ pub trait Store: Send + Sync + Debug {
         let _ = path;
         None
     }
+    /// True if each open of a path asks the servers for the attributes of what it finds and leaves
+    /// them with the kernel: right after it statx(2) with AT_STATX_DONT_SYNC gives them as they
+    /// were during the open, and asks nobody.
+    fn open_asks(&self, path: &Path) -> bool {
+        let _ = path;
+        false
+    }
     /// Which memory holds what was written at `path` and is not durable: the same number as long as
     /// nothing of that was lost with a machine's power, 0 if nobody knows. `None`: nothing at all
     /// outlasts that there (tmpfs).

@@ -375,6 +375,11 @@ impl Store for PosixStore {
         file_system(path).close_to_open
     }
 
+    /// Asks the nearest ancestor that exists. False if that cannot be asked.
+    fn open_asks(&self, path: &Path) -> bool {
+        file_system(path).open_asks
+    }
+
     fn boot(&self, path: &Path) -> Option<u64> {
         (!file_system(path).volatile).then(machine::boot_id)
     }

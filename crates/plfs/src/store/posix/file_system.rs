@@ -20,6 +20,8 @@ pub(super) struct FileSystem {
     pub(super) local: bool,
     /// See `Store::close_to_open`.
     pub(super) close_to_open: Option<String>,
+    /// See `Store::open_asks`.
+    pub(super) open_asks: bool,
     /// It is in memory: see `Store::boot`.
     pub(super) volatile: bool,
 }
@@ -73,7 +75,7 @@ fn of_answer(magic: Result<u32>, mount: Option<&(String, String)>) -> Option<Fil
 fn of_magic(magic: u32, mount: Option<&(String, String)>) -> FileSystem {
     if let Some(&(_, kind)) = LOCAL_MAGIC.iter().find(|&&(local, _)| local == magic) {
         let volatile = ["tmpfs", "ramfs"].contains(&kind);
-        return FileSystem { local: true, close_to_open: None, volatile };
+        return FileSystem { local: true, volatile, ..FileSystem::default() };
     }
     if let Some((kind, options)) = mount {
         return of_type(kind, options);
@@ -93,7 +95,8 @@ fn of_type(kind: &str, options: &str) -> FileSystem {
         _ if is_fuse(kind) => !COHERENT_FUSE.contains(&kind),
         _ => CLOSE_TO_OPEN.contains(&kind),
     };
-    FileSystem { close_to_open: caches.then(|| kind.to_string()), ..FileSystem::default() }
+    let close_to_open = caches.then(|| kind.to_string());
+    FileSystem { close_to_open, open_asks: OPEN_ASKS.contains(&kind), ..FileSystem::default() }
 }
 
 /// Stands for the type of a file system on a block device: this machine is its only client, or it
@@ -211,6 +214,10 @@ const COHERENT_FUSE: [&str; 4] = [
     "fuse.glusterfs",      // names and attributes are cached for a second
     "fuse.fuse-overlayfs", // the root of containers of an ordinary user: one client
 ];
+
+/// FUSE file systems that let the kernel believe names and attributes for 0 s (`entry_timeout` and
+/// `attr_timeout` in `fuse_ll_lookup`, src/client/fuse_ll.cc of Ceph): each lookup asks for both.
+const OPEN_ASKS: [&str; 2] = ["fuse.ceph-fuse", "fuse.ceph"];
 
 #[cfg(test)]
 mod tests {
