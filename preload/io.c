@@ -386,7 +386,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
 	WRITE_IF_PLAIN(fd, REAL(write)(fd, buf, n));
 	ssize_t done;
-	if (writer_write(fd, buf, n, NULL, &done))
+	if (fd_is_writer(fd) && writer_write(fd, buf, n, NULL, &done))
 		return done;
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
 	IO_ON_CONTAINER(fd, write(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
@@ -413,7 +413,7 @@ EXPORT ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset)
 {
 	WRITE_IF_PLAIN(fd, REAL(pwrite)(fd, buf, n, offset));
 	ssize_t done;
-	if (writer_write(fd, buf, n, &offset, &done))
+	if (fd_is_writer(fd) && writer_write(fd, buf, n, &offset, &done))
 		return done;
 	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
 	IO_ON_CONTAINER(fd, pwrite(fd, buf, n, offset), ofd_pwritev(o, fd, &iov, 1, offset, 0));
