@@ -1250,6 +1250,141 @@ t_copies_that_were_killed_are_removed() {
     has "m/g exists" err
     [ "$(plfs cat m/g)" = small ] && [ -z "$(find m -name '.plfs-copy*')" ]
 }
+# Trees could only be copied file by file.
+t_trees_are_copied() {
+    mkdir -p in/a/deep in/empty m
+    echo one > in/a/one
+    echo .two > in/a/.two
+    head -c 3000000 /dev/urandom > in/a/deep/three
+    ln -s deep/three in/a/link
+    ln -s absent in/dangling
+    chmod 750 in/a; chmod 640 in/a/one; chmod 500 in/empty
+    find in -exec touch -h -d '2001-02-03 04:05:06.789' {} +
+    seen() { (cd "$1" && find . -not -path '*/.plfs*' -printf '%p %y %m %t %l\n' | sort) }
+    # Into PLFS, within it, and out of it.
+    plfs run --mount m -- true
+    plfs import -r in m
+    plfs stat m/in/a/deep/three > /dev/null
+    [ "$(find m -name .plfs)" = m/.plfs ] || fail "several roots"
+    plfs cp -r m/in m/copy
+    plfs stat m/copy/a/one > /dev/null
+    plfs export -r m/copy out
+    diff -r --no-dereference in out
+    diff <(seen in) <(seen out)
+    # Where no root is the tree gets one.
+    mkdir new
+    plfs import -r in new/in
+    [ "$(find new -name .plfs)" = new/in/.plfs ]
+    # What is plain is exported as it is, and without -r a directory is none.
+    echo plain > m/copy/plain
+    refuses 1 "copy it with -r" plfs cp m m2
+    plfs export -r m/copy out2
+    [ "$(cat out2/plain)" = plain ]
+    plfs export -r m/in/a/one single
+    same single in/a/one
+    # A directory without a name is what DST becomes.
+    (cd m/in && plfs export -r . "$work/trees_are_copied/here")
+    diff -r --no-dereference in here
+    [ -z "$(find . -name '.plfs-copy*')" ]
+    plfs check . > /dev/null
+}
+# What cannot be copied is named, the rest is copied.
+t_trees_with_what_cannot_be_copied() {
+    local status=0
+    mkdir -p in/sub out/in
+    echo new | tee in/1 in/2 in/sub/3 > /dev/null
+    ln -s 1 in/link
+    mkfifo in/fifo
+    echo old | tee out/in/2 out/in/sub out/in/link > /dev/null
+    plfs cp -r in out 2> err || status=$?
+    [ $status = 1 ]
+    has '^plfs: cp: .*/out/in/2 exists; replace it with -f$' err
+    has '^plfs: cp: .*/out/in/link exists; replace it with -f$' err
+    has '^plfs: cp: .*/in/fifo is no file, directory or link; left out$' err
+    has '^plfs: cp: .*/out/in/sub exists and is no directory$' err
+    [ "$(wc -l < err)" = 4 ]
+    [ "$(cat out/in/1 out/in/2 | xargs)" = "new old" ]
+    rm in/fifo out/in/sub
+    plfs cp -rf in out
+    [ "$(cat out/in/2 out/in/sub/3 | xargs)" = "new new" ] && [ "$(readlink out/in/link)" = 1 ]
+    plfs import -r in m
+    rm "$(log_of m/1 .data)"
+    fails plfs export -r m out3 2> err
+    has '^plfs: export: .*/m/1' err
+    [ "$(cat out3/2)" = new ] && [ ! -e out3/1 ]
+}
+t_trees_are_not_copied_into_themselves() {
+    mkdir -p in/sub
+    echo x > in/f
+    refuses 1 "into itself" plfs cp -r in in/sub
+    refuses 1 "into itself" plfs cp -r in in
+    ln -s in/sub link
+    refuses 1 "into itself" plfs cp -r in link/new
+    refuses 1 "into itself" plfs import -r . m
+    [ "$(find in | wc -l)" = 3 ] && [ ! -e m ]
+    # Where the same directory is by another path.
+    if mkdir in/bound && mount --bind in/sub in/bound 2> /dev/null; then
+        trap 'umount in/bound' EXIT
+        mkdir in/sub/target
+        fails plfs cp -r in/bound in/sub/target 2> err
+        has 'is what is copied to; left out' err
+    fi
+}
+# A tree whose copy is interrupted has whole files only, and the exit status is that of the signal.
+t_trees_whose_copy_is_interrupted() {
+    local i
+    mkdir in
+    head -c 100M /dev/zero > in/f0
+    for i in 1 2 3 4 5; do cp in/f0 in/f$i; done
+    python3 - << 'EOF'
+import os, signal, subprocess, time
+one = subprocess.Popen(["plfs", "cp", "-r", "in", "out"], stderr=subprocess.PIPE, text=True)
+while not os.path.exists("out/f0"):
+    time.sleep(0.001)
+one.send_signal(signal.SIGINT)
+said = one.communicate()[1]
+assert one.returncode == -signal.SIGINT and "interrupted; copied " in said, (one.returncode, said)
+assert said.count("\n") == 1, said
+EOF
+    [ -z "$(find out -name '.plfs-copy*')" ]
+    [ -z "$(find out -type f -not -size 100M)" ]
+}
+# -h was --help here and nowhere else.
+t_ls_options() {
+    mkdir -p m/sub/.deep
+    head -c 10138 /dev/zero > in
+    plfs import in m/.hidden
+    plfs import in m/sub/f
+    plfs import in m/sub/.deep/g
+    [ "$(plfs ls m | awk '{ print $NF }' | xargs)" = "m/sub/" ]
+    [ "$(plfs ls -a m | awk '{ print $NF }' | xargs)" = "m/.hidden m/sub/" ]
+    [ "$(plfs ls -R m | awk '{ print $NF }' | xargs)" = "m/sub/ m/sub/f" ]
+    [ "$(cd m && plfs ls -aR | awk '{ print $NF }' | xargs)" = ".hidden sub/ sub/.deep/ sub/f sub/.deep/g" ]
+    plfs ls -h m/sub | has '^10K m/sub/f$'
+    plfs ls -lh m/.hidden | has ' 10K .* m/.hidden$'
+    plfs ls -aR --json m | json 'assert len(d) == 5 and d[0]["size"] == 10138'
+    plfs ls --help | has 'Usage: plfs ls'
+}
+# "1 files, 1 bytes", and the number of an error in JSON.
+t_words() {
+    mkdir -p m/new
+    plfs run --mount m -- true
+    plfs layout --workload small m/new > /dev/null
+    printf x > in
+    plfs import in m/new/a
+    plfs unpack m/new | has ': unpacked 1 file, 1 byte$'
+    plfs stat m/new/a | has 'size  1 byte$'
+    for what in stat ls compact; do
+        plfs $what --json absent > out 2> err || true
+        fails grep 'os error' out err
+        [ "$(wc -l < err)" = 1 ]
+    done
+    for what in compact flatten; do refuses 1 "No such file or directory" plfs $what absent; done
+    for shell in bash zsh fish; do
+        plfs completions $shell > out
+        fails grep -w 'plfs__man\|_plfs__man_commands\|a "man"\|fake' out
+    done
+}
 t_compact() {
     mkdir m
     plfs run --mount m -- dd if=/dev/urandom of=m/f bs=64k count=64 status=none

@@ -82,7 +82,7 @@ fn one(
             let PackUsage { stored_bytes, live_bytes } = pack.usage()?;
             Usage { stored_bytes, live_bytes }
         }
-        None => plfs.usage(&full)?,
+        None => plfs.usage(&full).map_err(|error| out::or_absent(plfs, &full, error))?,
     };
     let Usage { stored_bytes, live_bytes } = usage;
     let worth = wanted.force

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plfs_core::store::{Links, Stat};
+use plfs_core::store::{Errno, Links, Stat};
 use plfs_core::{Config, Plfs};
 pub use plfs_fuse::JsonPath;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -158,6 +158,16 @@ pub fn stored(plfs: &Plfs, full: &Path, links: Links) -> plfs_core::Result<Stat>
     let place = plfs.placed(full, links)?;
     let stat = plfs.store().stat(&place, links);
     stat.map_err(|errno| plfs_core::Error::Io { op: "stat", path: full.to_path_buf(), errno })
+}
+
+/// That a file is not there is more than that it is no PLFS file.
+pub fn or_absent(plfs: &Plfs, full: &Path, error: plfs_core::Error) -> plfs_core::Error {
+    match (&error, plfs.stat(full, Links::Follow)) {
+        (plfs_core::Error::NotAContainer { .. }, Err(absent)) if absent.errno() == Errno::NOENT => {
+            absent
+        }
+        _ => error,
+    }
 }
 
 /// The absolute form of a path; links stay.

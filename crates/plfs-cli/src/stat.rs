@@ -481,7 +481,8 @@ pub fn flatten(out: &mut Out, files: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let mut failed = false;
     for path in files {
-        match plfs.flatten(&absolute(path)?) {
+        let full = absolute(path)?;
+        match plfs.flatten(&full).map_err(|error| out::or_absent(&plfs, &full, error)) {
             Ok(made) => out.line(format_args!(
                 "{}: {}, {}",
                 show(path),

@@ -75,7 +75,8 @@ impl<'a> Tree<'a> {
         }
         let logical = self.job.is_logical(&dst.join("file"));
         for entry in entries.iter().filter(|entry| !is_unfinished(&entry.name)) {
-            let done = self.entry(&src.join(&entry.name), &dst.join(&entry.name), logical);
+            let (from, to) = (src.join(&entry.name), dst.join(&entry.name));
+            let done = self.entry(&from, &to, logical).map_err(|fail| naming(fail, &from, &to));
             if self.is_stopped() {
                 break;
             }
@@ -142,6 +143,16 @@ impl<'a> Tree<'a> {
         let place = plfs.placed(dst, Links::Stay)?;
         rustix::fs::utimensat(CWD, &*place, &times, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|errno| Fail::on("set the times of", dst, errno))
+    }
+}
+
+/// The same failure, which names one of the two files in any case: not only a part of a container.
+fn naming(fail: Fail, from: &Path, to: &Path) -> Fail {
+    match fail {
+        Fail::Say(text) if !text.contains(&show(from)) && !text.contains(&show(to)) => {
+            Fail::Say(format!("{}: {text}", show(from)))
+        }
+        other => other,
     }
 }
 
