@@ -1489,7 +1489,7 @@ t_backend() {
     [ "$(plfs cat m/$on | head -c 2)" = xy ]
     mv sums.new sums
     plfs backend drain --to 0003 m 0001 > out
-    has 'backend 0001 is empty: moved 1 files' out
+    has 'backend 0001 is empty: moved 1 file,' out
     same_sums
     [ "$(of_backend 0001 segments)" = 0 ] && [ "$(of_backend 0003 files)" -gt 0 ]
     # Nothing new is put there.

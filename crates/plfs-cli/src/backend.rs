@@ -129,7 +129,7 @@ fn print(out: &mut Out, rows: &[Row]) -> Result<(), Fail> {
         if row.shadows > 0 && row.id != "0000" {
             out.line(format_args!(
                 "      names of flat directories are there, or may be ({})",
-                several(row.shadows.into(), "place")
+                several(row.shadows, "place")
             ))?;
         }
         if row.foreign_segments > 0 {

@@ -27,6 +27,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use out::{Fail, Out};
@@ -775,8 +776,10 @@ fn completions(out: &mut Out, shell: clap_complete::Shell) -> Result<(), Fail> {
 /// A command without what is hidden in it, which generators of completions do not leave out.
 fn shown(command: &clap::Command) -> clap::Command {
     let about = command.get_about().cloned().unwrap_or_default();
+    let version = command.get_version().map(ToOwned::to_owned);
     clap::Command::new(command.get_name().to_owned())
         .about(about)
+        .version(version.map_or(Resettable::Reset, |version| Resettable::Value(version.into())))
         .disable_help_flag(command.is_disable_help_flag_set())
         .args(command.get_arguments().filter(|arg| !arg.is_hide_set()))
         .subcommands(command.get_subcommands().filter(|one| !one.is_hide_set()).map(shown))

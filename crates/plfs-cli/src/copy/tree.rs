@@ -32,6 +32,7 @@ impl<'a> Tree<'a> {
             ),
             false => ProgressBar::hidden(),
         };
+        bar.set_message(several(0, "file"));
         let job = Job { bar: Some(bar.clone()), ..job };
         Tree { job, bar, made: None, files: 0, failed: false }
     }
