@@ -1154,13 +1154,14 @@ t_flatten() {
     plfs cat m/f | cmp - before
     refuses 1 "not a PLFS file" plfs flatten before
 }
-# What they had copied stayed, under a name that nobody knows.
+# What they had copied stayed, under a name that nobody knows; and scripts went on, as the exit
+# status told of no signal.
 t_copies_that_are_interrupted_leave_nothing() {
     mkdir m
     head -c 400M /dev/zero | tr '\0' x > plain
     plfs import plain m/f
     echo old > old
-    for signal in INT TERM; do
+    for signal in INT TERM HUP; do
         for what in "import plain m/g" "cp m/f m/g" "export m/f out" "cp -f plain old"; do
             # shellcheck disable=SC2086
             python3 - $signal $what << 'EOF'
@@ -1169,15 +1170,220 @@ one = subprocess.Popen(["plfs", *sys.argv[2:]], stderr=subprocess.PIPE, text=Tru
 until = time.monotonic() + 20
 while not glob.glob(".plfs-copy-*") + glob.glob("m/.plfs-copy-*") and time.monotonic() < until:
     time.sleep(0.001)
-one.send_signal(getattr(signal, "SIG" + sys.argv[1]))
+number = getattr(signal, "SIG" + sys.argv[1])
+one.send_signal(number)
 said = one.communicate()[1]
-assert one.returncode == 1 and "interrupted" in said, (sys.argv, one.returncode, said)
+assert one.returncode == -number and "interrupted" in said, (sys.argv, one.returncode, said)
 EOF
             [ "$(find . -name '.plfs-copy*')" = "" ] || fail "left a temporary file"
             [ "$(cat old)" = old ] && [ ! -e m/g ] && [ ! -e out ]
         done
     done
     [ "$(plfs check m)" = "1 healthy" ]
+}
+# A copy in a lost terminal ended although nohup had been asked to prevent it.
+t_copies_go_on_where_hangups_are_ignored() {
+    mkdir m
+    head -c 200M /dev/zero > plain
+    for signal in INT HUP; do
+        (trap '' $signal; exec plfs import -f plain m/f) &
+        until [ -n "$(find m -name '.plfs-copy*')" ] || ! kill -0 $! 2> /dev/null; do :; done
+        kill -$signal $! || true
+        wait $!
+    done
+    plfs cat m/f | cmp - plain
+}
+# Starts a copy and kills it when its unfinished file is there.
+killed() { # COMMAND...
+    local tries one
+    for (( tries = 0; tries < 20; tries++ )); do
+        "$@" &
+        one=$!
+        until [ -n "$(find . -name '.plfs-copy*')" ] || ! kill -0 $one 2> /dev/null; do :; done
+        kill -KILL $one 2> /dev/null || true
+        wait $one || true
+        if [ -n "$(find . -name '.plfs-copy*')" ]; then return; fi
+        plfs rm -f "${!#}"
+    done
+    skip "copies end before they can be killed"
+}
+# What a killed copy had copied stayed for ever under a name that nobody knew, and in a managed
+# directory it was busy for ever.
+t_copies_that_were_killed_are_removed() {
+    local workload what
+    mkdir m out
+    head -c 200M /dev/urandom > plain
+    plfs import plain m/f
+    for workload in shared auto; do
+        plfs layout --workload $workload m > /dev/null
+        for what in "import plain m/g" "cp m/f m/g" "export m/f out/g"; do
+            # By the next run to the same name.
+            # shellcheck disable=SC2086
+            killed plfs $what
+            # shellcheck disable=SC2086
+            plfs $what
+            [ -z "$(find . -name '.plfs-copy*')" ] || fail "left $(find . -name '.plfs-copy*')"
+            plfs cat "${what##* }" | cmp - plain
+            plfs rm "${what##* }"
+            # By a repair, which moves nothing to lost+found of it.
+            # shellcheck disable=SC2086
+            killed plfs $what
+            plfs check . > check
+            has '/.plfs-copy-[0-9a-f]*: garbage' check
+            has '^1 healthy, 1 garbage$' check
+            plfs check --repair . > check
+            has 'removed .*\.plfs-copy-.*killed' check
+            [ "$(plfs check .)" = "1 healthy" ]
+            [ -z "$(find . -name '.plfs-copy*')" ]
+        done
+    done
+    # One that lives stays, whoever comes.
+    plfs import plain m/g 2> err &
+    until [ -n "$(find m -name '.plfs-copy*')" ] || ! kill -0 $! 2> /dev/null; do :; done
+    kill -STOP $!
+    plfs check --repair --min-age 0 m > check
+    fails grep removed check
+    echo small > small
+    plfs import -f small m/g
+    kill -CONT $!
+    fails wait $!
+    has "m/g exists" err
+    [ "$(plfs cat m/g)" = small ] && [ -z "$(find m -name '.plfs-copy*')" ]
+}
+# Trees could only be copied file by file.
+t_trees_are_copied() {
+    mkdir -p in/a/deep in/empty m
+    echo one > in/a/one
+    echo .two > in/a/.two
+    head -c 3000000 /dev/urandom > in/a/deep/three
+    ln -s deep/three in/a/link
+    ln -s absent in/dangling
+    chmod 750 in/a; chmod 640 in/a/one; chmod 500 in/empty
+    find in -exec touch -h -d '2001-02-03 04:05:06.789' {} +
+    seen() { (cd "$1" && find . -not -path '*/.plfs*' -printf '%p %y %m %t %l\n' | sort) }
+    # Into PLFS, within it, and out of it.
+    plfs run --mount m -- true
+    plfs import -r in m
+    plfs stat m/in/a/deep/three > /dev/null
+    [ "$(find m -name .plfs)" = m/.plfs ] || fail "several roots"
+    plfs cp -r m/in m/copy
+    plfs stat m/copy/a/one > /dev/null
+    plfs export -r m/copy out
+    diff -r --no-dereference in out
+    diff <(seen in) <(seen out)
+    # Where no root is the tree gets one.
+    mkdir new
+    plfs import -r in new/in
+    [ "$(find new -name .plfs)" = new/in/.plfs ]
+    # What is plain is exported as it is, and without -r a directory is none.
+    echo plain > m/copy/plain
+    refuses 1 "copy it with -r" plfs cp m m2
+    plfs export -r m/copy out2
+    [ "$(cat out2/plain)" = plain ]
+    plfs export -r m/in/a/one single
+    same single in/a/one
+    # A directory without a name is what DST becomes.
+    (cd m/in && plfs export -r . "$work/trees_are_copied/here")
+    diff -r --no-dereference in here
+    [ -z "$(find . -name '.plfs-copy*')" ]
+    plfs check . > /dev/null
+}
+# What cannot be copied is named, the rest is copied.
+t_trees_with_what_cannot_be_copied() {
+    local status=0
+    mkdir -p in/sub out/in
+    echo new | tee in/1 in/2 in/sub/3 > /dev/null
+    ln -s 1 in/link
+    mkfifo in/fifo
+    echo old | tee out/in/2 out/in/sub out/in/link > /dev/null
+    plfs cp -r in out 2> err || status=$?
+    [ $status = 1 ]
+    has '^plfs: cp: .*/out/in/2 exists; replace it with -f$' err
+    has '^plfs: cp: .*/out/in/link exists; replace it with -f$' err
+    has '^plfs: cp: .*/in/fifo is no file, directory or link; left out$' err
+    has '^plfs: cp: .*/out/in/sub exists and is no directory$' err
+    [ "$(wc -l < err)" = 4 ]
+    [ "$(cat out/in/1 out/in/2 | xargs)" = "new old" ]
+    rm in/fifo out/in/sub
+    plfs cp -rf in out
+    [ "$(cat out/in/2 out/in/sub/3 | xargs)" = "new new" ] && [ "$(readlink out/in/link)" = 1 ]
+    plfs import -r in m
+    rm "$(log_of m/1 .data)"
+    fails plfs export -r m out3 2> err
+    has '^plfs: export: .*/m/1' err
+    [ "$(cat out3/2)" = new ] && [ ! -e out3/1 ]
+}
+t_trees_are_not_copied_into_themselves() {
+    mkdir -p in/sub
+    echo x > in/f
+    refuses 1 "into itself" plfs cp -r in in/sub
+    refuses 1 "into itself" plfs cp -r in in
+    ln -s in/sub link
+    refuses 1 "into itself" plfs cp -r in link/new
+    refuses 1 "into itself" plfs import -r . m
+    [ "$(find in | wc -l)" = 3 ] && [ ! -e m ]
+    # Where the same directory is by another path.
+    if mkdir in/bound && mount --bind in/sub in/bound 2> /dev/null; then
+        trap 'umount in/bound' EXIT
+        mkdir in/sub/target
+        fails plfs cp -r in/bound in/sub/target 2> err
+        has 'is what is copied to; left out' err
+    fi
+}
+# A tree whose copy is interrupted has whole files only, and the exit status is that of the signal.
+t_trees_whose_copy_is_interrupted() {
+    local i
+    mkdir in
+    head -c 100M /dev/zero > in/f0
+    for i in 1 2 3 4 5; do cp in/f0 in/f$i; done
+    python3 - << 'EOF'
+import os, signal, subprocess, time
+one = subprocess.Popen(["plfs", "cp", "-r", "in", "out"], stderr=subprocess.PIPE, text=True)
+while not os.path.exists("out/f0"):
+    time.sleep(0.001)
+one.send_signal(signal.SIGINT)
+said = one.communicate()[1]
+assert one.returncode == -signal.SIGINT and "interrupted; copied " in said, (one.returncode, said)
+assert said.count("\n") == 1, said
+EOF
+    [ -z "$(find out -name '.plfs-copy*')" ]
+    [ -z "$(find out -type f -not -size 100M)" ]
+}
+# -h was --help here and nowhere else.
+t_ls_options() {
+    mkdir -p m/sub/.deep
+    head -c 10138 /dev/zero > in
+    plfs import in m/.hidden
+    plfs import in m/sub/f
+    plfs import in m/sub/.deep/g
+    [ "$(plfs ls m | awk '{ print $NF }' | xargs)" = "m/sub/" ]
+    [ "$(plfs ls -a m | awk '{ print $NF }' | xargs)" = "m/.hidden m/sub/" ]
+    [ "$(plfs ls -R m | awk '{ print $NF }' | xargs)" = "m/sub/ m/sub/f" ]
+    [ "$(cd m && plfs ls -aR | awk '{ print $NF }' | xargs)" = ".hidden sub/ sub/.deep/ sub/f sub/.deep/g" ]
+    plfs ls -h m/sub | has '^10K m/sub/f$'
+    plfs ls -lh m/.hidden | has ' 10K .* m/.hidden$'
+    plfs ls -aR --json m | json 'assert len(d) == 5 and d[0]["size"] == 10138'
+    plfs ls --help | has 'Usage: plfs ls'
+}
+# "1 files, 1 bytes", and the number of an error in JSON.
+t_words() {
+    mkdir -p m/new
+    plfs run --mount m -- true
+    plfs layout --workload small m/new > /dev/null
+    printf x > in
+    plfs import in m/new/a
+    plfs unpack m/new | has ': unpacked 1 file, 1 byte$'
+    plfs stat m/new/a | has 'size  1 byte$'
+    for what in stat ls compact; do
+        plfs $what --json absent > out 2> err || true
+        fails grep 'os error' out err
+        [ "$(wc -l < err)" = 1 ]
+    done
+    for what in compact flatten; do refuses 1 "No such file or directory" plfs $what absent; done
+    for shell in bash zsh fish; do
+        plfs completions $shell > out
+        fails grep -w 'plfs__man\|_plfs__man_commands\|a "man"\|fake' out
+    done
 }
 t_compact() {
     mkdir m
@@ -1233,7 +1439,7 @@ time.sleep(0.3)
 one.send_signal(signal.SIGINT)
 out, err = one.communicate()
 assert out.count("m/f") < len(files), "it was too fast"
-assert one.returncode == 1 and "interrupted" in err, (one.returncode, err)
+assert one.returncode == -signal.SIGINT and "interrupted" in err, (one.returncode, err)
 EOF
     done
 }
@@ -1283,7 +1489,7 @@ t_backend() {
     [ "$(plfs cat m/$on | head -c 2)" = xy ]
     mv sums.new sums
     plfs backend drain --to 0003 m 0001 > out
-    has 'backend 0001 is empty: moved 1 files' out
+    has 'backend 0001 is empty: moved 1 file,' out
     same_sums
     [ "$(of_backend 0001 segments)" = 0 ] && [ "$(of_backend 0003 files)" -gt 0 ]
     # Nothing new is put there.

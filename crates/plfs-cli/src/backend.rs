@@ -3,16 +3,15 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use indicatif::ProgressBar;
 use plfs_core::store::{PosixStore, Store};
 use plfs_core::{BackendStatus, Config, Drained, Error, Held, Left, Presence, Progress, SETTLES};
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::BackendCommand;
-use crate::out::{Fail, Out, absolute, count, progress, say, show, size};
+use crate::out::{self, Fail, Out, absolute, count, in_bytes, progress, say, several, show};
 
 pub fn backend(out: &mut Out, what: BackendCommand) -> Result<(), Fail> {
     let config = Config::from_env().map_err(|text| Fail::Exit(2, text))?;
@@ -93,7 +92,7 @@ impl Row {
             },
             error: match presence {
                 Presence::There => None,
-                Presence::Not(error) => Some(error.to_string()),
+                Presence::Not(error) => Some(out::without_numbers(&error.to_string())),
             },
             total_bytes: space.map(|space| space.total),
             free_bytes: space.map(|space| space.available),
@@ -129,16 +128,16 @@ fn print(out: &mut Out, rows: &[Row]) -> Result<(), Fail> {
         }
         if row.shadows > 0 && row.id != "0000" {
             out.line(format_args!(
-                "      names of flat directories are there, or may be ({} places)",
-                count(row.shadows)
+                "      names of flat directories are there, or may be ({})",
+                several(row.shadows, "place")
             ))?;
         }
         if row.foreign_segments > 0 {
             out.line(format_args!(
-                "      {} more data logs there, {} bytes, are of no file of this root: of another \
+                "      {} more data logs there, {}, are of no file of this root: of another \
                  root, or of files that were removed while the backend was not there",
                 count(row.foreign_segments),
-                size(row.foreign_bytes)
+                in_bytes(row.foreign_bytes)
             ))?;
         }
     }
@@ -153,11 +152,7 @@ fn drain(
     to: &[u16],
 ) -> Result<(), Fail> {
     // An interrupted drain removes its copy and its open mark.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
-    }
+    let stop = out::stop()?;
     let full = absolute(root)?;
     let pass = || -> Result<Drained, Fail> {
         let bar = std::cell::Cell::new(None::<ProgressBar>);
@@ -175,7 +170,7 @@ fn drain(
         end();
         let mut done = done?;
         // Names of flat directories, with their files.
-        let flat = crate::out::plfs()?.drain_flat(&full, id, to, SETTLES, tell);
+        let flat = out::plfs()?.drain_flat(&full, id, to, SETTLES, tell);
         end();
         let flat = flat?;
         done.files += flat.files;
@@ -188,25 +183,29 @@ fn drain(
     // Who began to write before and did not know yet that the backend is being drained.
     std::thread::sleep(SETTLES.saturating_sub(begun.elapsed()));
     let last = pass()?;
-    let (files, copied) = (first.files + last.files, size(first.copied_bytes + last.copied_bytes));
+    let (files, copied) =
+        (first.files + last.files, in_bytes(first.copied_bytes + last.copied_bytes));
     for Left { names, container, bytes, why } in &last.left {
         let names: Vec<String> = names.iter().map(|name| show(name)).collect();
         let name = if names.is_empty() { show(container) } else { names.join(", ") };
-        say("backend", &format!("{name}: {} bytes stay: {why}", size(*bytes)));
+        say("backend", &format!("{name}: {} stay: {why}", in_bytes(*bytes)));
     }
     let shown = show(root);
     if last.left.is_empty() {
         return out.line(format_args!(
-            "backend {id:04x} is empty: moved {} files, copied {copied} bytes; `plfs backend rm \
+            "backend {id:04x} is empty: moved {}, copied {copied}; `plfs backend rm \
              {shown} {id:04x}` takes it out of use",
-            count(files)
+            several(files, "file")
         ));
     }
     out.end()?;
     Err(Fail::Say(format!(
-        "backend {id:04x} still has data of {} files, {} were moved; it takes nothing new: run \
+        "backend {id:04x} still has data of {}, and {} moved; it takes nothing new: run \
          the command again when they are closed, or mended",
-        count(last.left.len() as u64),
-        count(files)
+        several(last.left.len() as u64, "file"),
+        match files {
+            1 => "1 was".into(),
+            n => format!("{} were", count(n)),
+        }
     )))
 }

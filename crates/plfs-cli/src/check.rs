@@ -8,7 +8,8 @@ use plfs_core::store::{Errno, Kind, Links};
 use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity, Workload, decision_of};
 use serde::Serialize;
 
-use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, show};
+use crate::copy::{Held, is_unfinished, killed};
+use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, several, show};
 
 #[derive(Serialize)]
 struct Finding {
@@ -96,6 +97,29 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
         if !is_dir && let Ok(std::borrow::Cow::Owned(place)) = plfs.placed(&full, Links::Follow) {
             full = place;
         }
+        let mut copies = Vec::new();
+        if !work.undo && work.discard.is_none() {
+            killed_copies(&plfs, &full, is_dir, &mut copies);
+        }
+        for (report, _held) in &copies {
+            let mut did = Vec::new();
+            if work.repair.is_none() {
+                counts[Health::Garbage as usize] += 1;
+            } else if let Err(error) = plfs.unlink(&report.dir) {
+                failed = true;
+                say("check", &error.to_string());
+            } else {
+                let was = "which a copy that was killed had left";
+                did.push(format!("removed {}, {was}", show(&report.dir)));
+            }
+            match json {
+                true => answers.push(answer(report, did)),
+                false => print(out, report, &did, (&full, path))?,
+            }
+        }
+        if copies.iter().any(|(report, _)| report.dir == full) {
+            continue;
+        }
         let entry = plfs_core::lost_at(plfs.store(), &full);
         let entry_is_none = entry.is_none();
         trees |= is_dir && entry_is_none;
@@ -114,6 +138,9 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
                 continue;
             }
         };
+        // They have been told.
+        let is_told = |name: &PathBuf| copies.iter().any(|(copy, _)| copy.dir == *name);
+        reports.retain(|report| report.names.is_empty() || !report.names.iter().all(is_told));
         if is_dir && entry_is_none {
             match plfs.check_flat(&full, work.repair) {
                 Ok(flat) => {
@@ -214,11 +241,39 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
             parts.push("there are no PLFS files".into());
         }
         if kept > 0 {
-            parts.push(format!("{} in lost+found ({} bytes)", count(kept), count(kept_bytes)));
+            parts.push(format!("{} in lost+found ({})", count(kept), several(kept_bytes, "byte")));
         }
         out.line(parts.join(", "))?;
     }
     if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
+}
+
+/// What copies that were killed have left at or below `full`, each with its lock. Other file systems
+/// are left out.
+fn killed_copies(plfs: &Plfs, full: &Path, is_dir: bool, found: &mut Vec<(Report, Held)>) {
+    if full.file_name().is_some_and(is_unfinished)
+        && !is_dir
+        && let Some(held) = killed(plfs, full)
+    {
+        let finding = plfs_core::Finding {
+            path: full.to_path_buf(),
+            at_bytes: 0,
+            what: "a copy that was killed has left it; --repair removes it".into(),
+            severity: Severity::Garbage,
+        };
+        let (dir, names, findings) = (full.to_path_buf(), vec![full.to_path_buf()], vec![finding]);
+        found.push((Report { dir, names, findings, nameless: true, ..Report::default() }, held));
+    }
+    let dev = |path: &Path| out::stored(plfs, path, Links::Stay).map(|stat| (stat.dev, stat.kind));
+    let own = if is_dir { out::stored(plfs, full, Links::Follow) } else { return };
+    for entry in plfs.list(full).unwrap_or_default() {
+        let path = full.join(&entry.name);
+        let is_below = matches!(entry.kind, Some(Kind::Dir) | None)
+            && matches!((dev(&path), &own), (Ok((dev, Kind::Dir)), Ok(own)) if dev == own.dev);
+        if is_below || is_unfinished(&entry.name) {
+            killed_copies(plfs, &path, is_below, found);
+        }
+    }
 }
 
 /// Puts back or discards something in lost+found. Gives what was done, in words; `None` if it is
@@ -237,9 +292,9 @@ fn settle(plfs: &Plfs, lost: &Lost, work: Work) -> plfs_core::Result<Option<Stri
     }
     plfs_core::discard(plfs.store(), lost)?;
     Ok(Some(format!(
-        "discarded {} ({} bytes of {})",
+        "discarded {} ({} of {})",
         show(&lost.dir),
-        count(lost.bytes),
+        several(lost.bytes, "byte"),
         show(&lost.from)
     )))
 }
@@ -499,9 +554,9 @@ fn print(
     }
     for lost in &report.lost {
         out.line(format_args!(
-            "  kept     {}: {} bytes of {}, because {}",
+            "  kept     {}: {} of {}, because {}",
             show(&lost.dir),
-            count(lost.bytes),
+            several(lost.bytes, "byte"),
             show(&lost.from),
             lost.why
         ))?;

@@ -8,7 +8,7 @@ use plfs_core::pack::PackUsage;
 use plfs_core::{Plfs, Usage};
 use serde::Serialize;
 
-use crate::out::{self, Fail, JsonPath, Out, progress, say, show, size};
+use crate::out::{self, Fail, JsonPath, Out, in_bytes, progress, say, several, show, size};
 
 /// When to compact.
 pub struct Wanted {
@@ -49,7 +49,7 @@ pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), 
             dead_bytes: 0,
             compacted: false,
             freed_bytes: 0,
-            error: Some(error.to_string()),
+            error: Some(out::without_numbers(&error.to_string())),
         }));
         if stop.load(Ordering::Relaxed) {
             break;
@@ -60,8 +60,8 @@ pub fn compact(out: &mut Out, wanted: &Wanted, files: &[PathBuf]) -> Result<(), 
     }
     let rest = files.len() - answers.len();
     if rest > 0 {
-        let s = if rest == 1 { "" } else { "s" };
-        say("compact", &format!("interrupted: {rest} file{s} more stay as they are"));
+        let rest = several(rest as u64, "more file");
+        say("compact", &format!("interrupted: {rest} left as before"));
     }
     match rest > 0 || answers.iter().any(|answer| answer.error.is_some()) {
         true => out.end().and(Err(Fail::Printed)),
@@ -82,7 +82,7 @@ fn one(
             let PackUsage { stored_bytes, live_bytes } = pack.usage()?;
             Usage { stored_bytes, live_bytes }
         }
-        None => plfs.usage(&full)?,
+        None => plfs.usage(&full).map_err(|error| out::or_absent(plfs, &full, error))?,
     };
     let Usage { stored_bytes, live_bytes } = usage;
     let worth = wanted.force
@@ -121,18 +121,18 @@ fn one(
 }
 
 fn in_words(wanted: &Wanted, path: &Path, answer: &Answer) -> String {
-    let (path, stored, dead) = (show(path), size(answer.stored_bytes), size(answer.dead_bytes));
+    let (path, stored, dead) = (show(path), in_bytes(answer.stored_bytes), size(answer.dead_bytes));
     let percent = u128::from(answer.dead_bytes) * 100 / u128::from(answer.stored_bytes.max(1));
     match answer {
         Answer { compacted: true, freed_bytes, .. } => {
-            format!("{path}: freed {} of {stored} bytes", size(*freed_bytes))
+            format!("{path}: freed {} of {stored}", size(*freed_bytes))
         }
         _ if wanted.dry_run => format!(
-            "{path}: {dead} of {stored} bytes are dead ({percent} %); compacting copies {} bytes",
-            size(answer.live_bytes)
+            "{path}: {dead} of {stored} are dead ({percent} %); compacting copies {}",
+            in_bytes(answer.live_bytes)
         ),
         _ => format!(
-            "{path}: left alone: {dead} of {stored} bytes are dead ({percent} %); see --at-least \
+            "{path}: left alone: {dead} of {stored} are dead ({percent} %); see --at-least \
              and --force"
         ),
     }

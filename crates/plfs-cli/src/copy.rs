@@ -1,17 +1,28 @@
 //! `plfs cat`, `cp`, `import`, `export`: bytes from one file to another, of either kind.
+//!
+//! A copy is made under a name of its own (`.plfs-copy-*`) beside the one that it gets when it is
+//! complete. Its maker holds a lock on it: without one it was left by a copy that was killed, and
+//! the next copy to the same name removes it, as does `plfs check --repair`.
+
+mod tree;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::hash::{Hash, Hasher};
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::ProgressBar;
-use plfs_core::store::{Errno, Kind, Links, Open, Stat, StoreFile, write_full};
+use plfs_core::store::{Errno, Kind, Links, LockKind, Open, Stat, StoreFile, Time, write_full};
 use plfs_core::{Access, Extent, File, OpenOptions, Opened, Plfs};
 use rustix::fs::SeekFrom;
 
+use crate::CopyFlags;
 use crate::out::{self, Fail, Out, absolute, progress, show};
+use tree::Tree;
 
 /// Bytes moved at once: large enough that storage sees large requests, small enough for any
 /// machine.
@@ -25,6 +36,11 @@ const HOLE_MIN: u64 = 4096;
 pub const PIECES: u64 = 1 << 16;
 /// More names than it takes to find one on a backend of 256.
 const TMP_TRIES: usize = 4096;
+/// How the names of unfinished copies begin.
+const UNFINISHED: &str = ".plfs-copy-";
+/// A file of a pack has no file that could be locked, and at most 1 MiB: a minute after the last
+/// write to it nobody makes it any more.
+const PACKED_OLD_NS: i128 = 60_000_000_000;
 
 pub fn cat(out: &mut Out, from: u64, length: Option<u64>, files: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
@@ -49,41 +65,41 @@ fn open(plfs: &Plfs, path: &Path) -> Result<Opened, Fail> {
     Ok(plfs.open(&absolute(path)?, OpenOptions::read())?)
 }
 
-pub fn cp(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
-    let plfs = out::plfs()?;
-    let dst = target(src, dst)?;
-    let marked = |dir: &Path| {
-        plfs.store().stat(&dir.join(".plfs"), Links::Stay).is_ok_and(|stat| stat.kind == Kind::Dir)
-    };
-    let logical = plfs.is_mounted(&dst) || dst.ancestors().skip(1).any(marked);
-    copy(&plfs, open(&plfs, src)?, src, &dst, logical, force)
+/// The commands that copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    Cp,
+    Import,
+    Export,
 }
 
-pub fn import(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
+pub fn copy(what: What, flags: &CopyFlags) -> Result<(), Fail> {
     let plfs = out::plfs()?;
-    copy(&plfs, open(&plfs, src)?, src, &target(src, dst)?, true, force)
-}
-
-pub fn export(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
-    let plfs = out::plfs()?;
-    match open(&plfs, src)? {
-        Opened::Plain(file) if !file.is_packed() => {
-            Err(Fail::Say(format!("{} is not a PLFS file; `plfs cp` copies any file", show(src))))
-        }
-        file => copy(&plfs, file, src, &target(src, dst)?, false, force),
+    let (src, force, stop) = (&flags.src, flags.force, &*out::stop()?);
+    let job = Job { plfs: &plfs, what, force, stop, bar: None, done: 0 };
+    if flags.recursive && is_dir(&plfs, src)? {
+        return Tree::of(job).copy(src, &target(src, &flags.dst, true)?);
     }
+    let from = open(&plfs, src)?;
+    if what == What::Export && matches!(&from, Opened::Plain(file) if !file.is_packed()) {
+        let hint = "is not a PLFS file; `plfs cp` copies any file";
+        return Err(Fail::Say(format!("{} {hint}", show(src))));
+    }
+    let dst = target(src, &flags.dst, false)?;
+    job.file(from, src, &dst, job.is_logical(&dst)).map(drop)
+}
+
+fn is_dir(plfs: &Plfs, path: &Path) -> Result<bool, Fail> {
+    let found = plfs.stat(&absolute(path)?, Links::Follow);
+    Ok(path.is_dir() || found.is_ok_and(|found| found.stat.kind == Kind::Dir))
 }
 
 /// The file to make: `dst`, or in the directory `dst` a file of the same name. Links are followed,
-/// so that -f replaces what they lead to.
-fn target(src: &Path, dst: &Path) -> Result<PathBuf, Fail> {
-    let is_dir = || {
-        let found = out::plfs()?.stat(&absolute(dst)?, Links::Follow);
-        Ok::<_, Fail>(found.is_ok_and(|found| found.stat.kind == Kind::Dir))
-    };
-    let dst = match (dst.is_dir() || is_dir()?, src.file_name()) {
+/// so that -f replaces what they lead to. Of a tree that has no name, as `.`, the directory itself.
+fn target(src: &Path, dst: &Path, is_tree: bool) -> Result<PathBuf, Fail> {
+    let dst = match (is_dir(&out::plfs()?, dst)?, src.file_name()) {
         (true, Some(name)) => dst.join(name),
-        (true, None) => {
+        (true, None) if !is_tree => {
             return Err(Fail::Say(format!("{} is a directory; name a file", show(src))));
         }
         _ => dst.to_path_buf(),
@@ -94,38 +110,64 @@ fn target(src: &Path, dst: &Path) -> Result<PathBuf, Fail> {
     }
 }
 
-fn copy(
-    plfs: &Plfs,
-    from: Opened,
-    src: &Path,
-    dst: &Path,
-    logical: bool,
+/// What is asked for, for each file.
+#[derive(Clone)]
+struct Job<'a> {
+    plfs: &'a Plfs,
+    what: What,
     force: bool,
-) -> Result<(), Fail> {
-    let (Opened::Logical(file) | Opened::Plain(file)) = &from;
-    let stat = file.stat()?;
-    if stat.kind != Kind::File {
-        return Err(Fail::Say(format!("{} is not a regular file", show(src))));
-    }
-    if !force && plfs.stat(dst, Links::Stay).is_ok() {
-        return Err(exists(dst));
-    }
-    let mut tmp = temporary(dst);
-    // In a flat directory a rename to another backend costs each lookup from then on.
-    for _ in 0..TMP_TRIES {
-        if plfs.is_beside(&tmp, dst)? {
-            break;
+    stop: &'a AtomicBool,
+    /// Of a tree; a single file has one of its own.
+    bar: Option<ProgressBar>,
+    /// Bytes of the tree before this file.
+    done: u64,
+}
+
+impl Job<'_> {
+    /// The name of the command.
+    fn name(&self) -> &'static str {
+        match self.what {
+            What::Cp => "cp",
+            What::Import => "import",
+            What::Export => "export",
         }
-        tmp = temporary(dst);
     }
-    let stop = out::stop()?;
-    let made = fill(plfs, &from, &stat, (src, &tmp, dst), logical, &stop)
-        .and_then(|()| go_on(&stop))
-        .and_then(|()| appear(plfs, &tmp, dst, force));
-    if made.is_err() {
-        let _ = plfs.unlink(&tmp);
+
+    /// Whether what is made at `dst` is to be a PLFS file.
+    fn is_logical(&self, dst: &Path) -> bool {
+        self.what == What::Import || (self.what == What::Cp && is_managed(self.plfs, dst))
     }
-    made
+
+    /// Copies a file. Gives its length.
+    fn file(&self, from: Opened, src: &Path, dst: &Path, logical: bool) -> Result<u64, Fail> {
+        let plfs = self.plfs;
+        let (Opened::Logical(file) | Opened::Plain(file)) = &from;
+        let stat = file.stat()?;
+        if stat.kind != Kind::File {
+            let hint = if stat.kind == Kind::Dir { "; copy it with -r" } else { "" };
+            return Err(Fail::Say(format!("{} is not a regular file{hint}", show(src))));
+        }
+        if !self.force && plfs.stat(dst, Links::Stay).is_ok() {
+            return Err(exists(dst));
+        }
+        let new = New::begin(plfs, dst, logical)?;
+        let tmp = new.tmp.clone();
+        let made = self
+            .fill(&from, &stat, new, src, dst)
+            .and_then(|held| go_on(self.stop).map(|()| held))
+            .and_then(|_held| appear(plfs, &tmp, dst, self.force));
+        if made.is_err() {
+            let _ = plfs.unlink(&tmp);
+        }
+        made.map(|()| stat.len)
+    }
+}
+
+fn is_managed(plfs: &Plfs, dst: &Path) -> bool {
+    let marked = |dir: &Path| {
+        plfs.store().stat(&dir.join(".plfs"), Links::Stay).is_ok_and(|stat| stat.kind == Kind::Dir)
+    };
+    plfs.is_mounted(dst) || dst.ancestors().skip(1).any(marked)
 }
 
 /// An error once a signal has asked the command to end: what there is so far is removed.
@@ -144,101 +186,201 @@ fn exists(dst: &Path) -> Fail {
     Fail::Say(format!("{} exists; replace it with -f", show(dst)))
 }
 
-/// A temporary name beside `dst`. It does not contain the name of `dst`, which may have the
-/// greatest length already.
-fn temporary(dst: &Path) -> PathBuf {
-    use std::hash::{BuildHasher, Hasher};
-    let random = std::hash::RandomState::new().build_hasher().finish();
-    dst.with_file_name(format!(".plfs-copy-{random:016x}"))
+/// A name beside `dst` for the unfinished copy; the same each time, so that the next copy finds what
+/// a killed one has left. It does not contain the name of `dst`, which may have the greatest length
+/// already.
+fn temporary(dst: &Path, nth: usize) -> PathBuf {
+    let mut hasher = std::hash::DefaultHasher::new();
+    (dst.file_name(), nth).hash(&mut hasher);
+    dst.with_file_name(format!("{UNFINISHED}{:016x}", hasher.finish()))
 }
 
-/// Makes the new file at `tmp` with contents and attributes, and makes it durable.
-fn fill(
-    plfs: &Plfs,
-    from: &Opened,
-    stat: &Stat,
-    (src, tmp, dst): (&Path, &Path, &Path),
-    logical: bool,
-    stop: &AtomicBool,
-) -> Result<(), Fail> {
-    let to = match logical || is_flat(plfs, dst)? {
-        true => {
-            let options = OpenOptions {
-                access: Access { read: true, write: true },
-                create: true,
-                exclusive: true,
-                mode: 0o600,
-                ..OpenOptions::read()
+/// Whether a directory entry is an unfinished copy.
+pub fn is_unfinished(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(UNFINISHED.as_bytes())
+}
+
+/// The unfinished copy at `path`, if whoever made it was killed: nobody takes it for his as long as
+/// this is kept. `None` too where nobody can tell: locks may be those of one machine only.
+pub fn killed(plfs: &Plfs, path: &Path) -> Option<Held> {
+    if let Ok(Some(stat)) = plfs.packed_stat(path) {
+        let old = Time::now().ns() - stat.mtime.ns() > PACKED_OLD_NS;
+        return old.then_some(Held { _file: None });
+    }
+    let place = plfs.placed(path, Links::Stay).ok()?;
+    let file = plfs.store().open(&place, Open::READ).ok()?;
+    let tells = plfs.store().is_local(&place) || file.locks_are_shared();
+    if tells { Held::on(plfs, path, file) } else { None }
+}
+
+/// Who makes an unfinished copy has this lock on its file.
+pub struct Held {
+    /// None of a file in a pack.
+    _file: Option<Arc<dyn StoreFile>>,
+}
+
+impl Held {
+    /// `None` if somebody else has it, or `file` is no longer what is at `path`.
+    fn on(plfs: &Plfs, path: &Path, file: Arc<dyn StoreFile>) -> Option<Held> {
+        let is_ours = file.try_lock(LockKind::Exclusive).unwrap_or(false);
+        let (own, now) = (file.stat().ok()?, out::stored(plfs, path, Links::Stay).ok()?);
+        let is_there = (own.dev, own.ino) == (now.dev, now.ino);
+        (is_ours && is_there).then_some(Held { _file: Some(file) })
+    }
+}
+
+/// A new file that nobody sees as yet.
+struct New {
+    tmp: PathBuf,
+    to: Target,
+    held: Held,
+}
+
+impl New {
+    fn begin(plfs: &Plfs, dst: &Path, logical: bool) -> Result<New, Fail> {
+        for nth in 0..2 * TMP_TRIES {
+            let tmp = temporary(dst, nth);
+            // In a flat directory a rename to another backend costs each lookup from then on.
+            if nth < TMP_TRIES && !plfs.is_beside(&tmp, dst)? {
+                continue;
+            }
+            let mut made = create(plfs, &tmp, logical);
+            if matches!(&made, Err(error) if error.errno() == Errno::EXIST)
+                && let Some(_held) = killed(plfs, &tmp)
+                && plfs.unlink(&tmp).is_ok()
+            {
+                made = create(plfs, &tmp, logical);
+            }
+            let held = match &made {
+                Ok((_, None)) => Some(Held { _file: None }),
+                Ok((_, Some(name))) => Held::on(plfs, &tmp, name.clone()),
+                Err(_) => None,
             };
-            let made = match plfs.is_born_packed(tmp)? {
-                // There a file is plain until several processes write it.
-                _ if is_flat(plfs, dst)? => plfs.open(tmp, options).map(Opened::file),
-                true => {
-                    let user = rustix::process::geteuid().as_raw();
-                    plfs.create_packed(tmp, options, (user, rustix::process::getegid().as_raw()))
-                }
-                false => plfs.create(tmp, options),
-            };
-            Target::Logical(Box::new(made.map_err(|error| match error {
+            match (made, held) {
+                (Ok((to, _)), Some(held)) => return Ok(New { tmp, to, held }),
+                // Another copy to this name is going on, or somebody took this one for dead.
+                (Ok(_), None) => {}
+                (Err(error), _) if error.errno() == Errno::EXIST => {}
                 // Its path is that of the unfinished copy.
-                plfs_core::Error::Io { errno, .. } => Fail::on("create", dst, errno),
-                other => Fail::Say(other.to_string()),
-            })?))
+                (Err(plfs_core::Error::Io { errno, .. }), _) => {
+                    return Err(Fail::on("create", dst, errno));
+                }
+                (Err(other), _) => return Err(other.into()),
+            }
         }
-        false => Target::Plain(
-            plfs.store()
-                .open(tmp, Open::create_new(0o600))
-                .map_err(|errno| Fail::on("create", dst, errno))?,
-        ),
+        Err(Fail::on("create", dst, Errno::BUSY))
+    }
+}
+
+/// Makes the file, and gives what its name is on the storage, unless that is in a pack.
+fn create(
+    plfs: &Plfs,
+    tmp: &Path,
+    logical: bool,
+) -> plfs_core::Result<(Target, Option<Arc<dyn StoreFile>>)> {
+    let io = |errno| plfs_core::Error::Io { op: "create", path: tmp.to_path_buf(), errno };
+    let is_flat = is_flat(plfs, tmp)?;
+    if !logical && !is_flat {
+        let file = plfs.store().open(tmp, Open::create_new(0o600)).map_err(io)?;
+        return Ok((Target::Plain(file.clone()), Some(file)));
+    }
+    let options = OpenOptions {
+        access: Access { read: true, write: true },
+        create: true,
+        exclusive: true,
+        mode: 0o600,
+        ..OpenOptions::read()
     };
-    let bar = progress(stat.len);
-    let mut copy =
-        Copy { to: &to, src, dst, buf: Vec::new(), logs: HashMap::new(), direct: true, bar, stop };
-    let mut len = stat.len;
-    match from {
-        Opened::Logical(file) => copy.logical(file, len)?,
-        Opened::Plain(file) => match file.plain_file() {
-            Some(plain) => len = copy.plain(plain.as_ref(), len)?,
-            // It became a shared one meanwhile.
-            None if file.is_packed() => copy.packed(file, len)?,
-            None => copy.logical(file, len)?,
-        },
-    }
-    copy.bar.finish_and_clear();
-    // Zeros would stand for what was there.
-    let (Opened::Logical(file) | Opened::Plain(file)) = from;
-    if file.stat()?.len < stat.len {
-        return Err(was_cut(src));
-    }
-    let failed = |errno: Errno| Fail::on("write", dst, errno);
-    let (uid, gid) = rustix::process::geteuid().is_root().then_some((stat.uid, stat.gid)).unzip();
-    match to {
-        Target::Logical(file) => {
-            file.set_len(len)?;
-            file.sync()?;
-            file.close()?;
-            if uid.is_some() {
-                plfs.chown(tmp, uid, gid, Links::Stay)?;
-            }
-            plfs.chmod(tmp, stat.mode & 0o777)?;
-            Ok(plfs.set_times(tmp, Some(stat.atime), Some(stat.mtime))?)
+    let (file, name) = match plfs.is_born_packed(tmp)? {
+        // There a file is plain until several processes write it.
+        _ if is_flat => {
+            let file = plfs.open(tmp, options)?.file();
+            let name = match file.plain_file() {
+                Some(plain) => plain,
+                None => {
+                    plfs.store().open(&plfs.placed(tmp, Links::Stay)?, Open::READ).map_err(io)?
+                }
+            };
+            (file, Some(name))
         }
-        Target::Plain(file) => {
-            file.set_len(len).map_err(failed)?;
-            if uid.is_some() {
-                plfs.store().chown(tmp, uid, gid, Links::Stay).map_err(failed)?;
-            }
-            plfs.store().chmod(tmp, stat.mode & 0o777).map_err(failed)?;
-            plfs.store().set_times(tmp, Some(stat.atime), Some(stat.mtime)).map_err(failed)?;
-            let fd = file.fd().ok_or_else(|| failed(Errno::BADF))?;
-            rustix::fs::fsync(fd).map_err(failed)
+        true => {
+            let user = rustix::process::geteuid().as_raw();
+            let group = rustix::process::getegid().as_raw();
+            (plfs.create_packed(tmp, options, (user, group))?, None)
         }
+        false => {
+            let (file, name) = plfs.create_with_name(tmp, options)?;
+            (file, Some(name))
+        }
+    };
+    Ok((Target::Logical(Box::new(file)), name))
+}
+
+impl Job<'_> {
+    /// Makes contents and attributes of the new file, and makes it durable.
+    fn fill(
+        &self,
+        from: &Opened,
+        stat: &Stat,
+        new: New,
+        src: &Path,
+        dst: &Path,
+    ) -> Result<Held, Fail> {
+        let New { tmp, to, held } = new;
+        let (plfs, tmp) = (self.plfs, &*tmp);
+        let bar = self.bar.clone().unwrap_or_else(|| progress(stat.len));
+        let (buf, logs, done, stop) = (Vec::new(), HashMap::new(), self.done, self.stop);
+        let mut copy = Copy { to: &to, src, dst, buf, logs, direct: true, bar, done, stop };
+        let mut len = stat.len;
+        match from {
+            Opened::Logical(file) => copy.logical(file, len)?,
+            Opened::Plain(file) => match file.plain_file() {
+                Some(plain) => len = copy.plain(plain.as_ref(), len)?,
+                // It became a shared one meanwhile.
+                None if file.is_packed() => copy.packed(file, len)?,
+                None => copy.logical(file, len)?,
+            },
+        }
+        if self.bar.is_none() {
+            copy.bar.finish_and_clear();
+        }
+        // Zeros would stand for what was there.
+        let (Opened::Logical(file) | Opened::Plain(file)) = from;
+        if file.stat()?.len < stat.len {
+            return Err(was_cut(src));
+        }
+        let failed = |errno: Errno| Fail::on("write", dst, errno);
+        let (uid, gid) =
+            rustix::process::geteuid().is_root().then_some((stat.uid, stat.gid)).unzip();
+        match to {
+            Target::Logical(file) => {
+                file.set_len(len)?;
+                file.sync()?;
+                file.close()?;
+                if uid.is_some() {
+                    plfs.chown(tmp, uid, gid, Links::Stay)?;
+                }
+                plfs.chmod(tmp, stat.mode & 0o777)?;
+                plfs.set_times(tmp, Some(stat.atime), Some(stat.mtime))?;
+            }
+            Target::Plain(file) => {
+                file.set_len(len).map_err(failed)?;
+                if uid.is_some() {
+                    plfs.store().chown(tmp, uid, gid, Links::Stay).map_err(failed)?;
+                }
+                plfs.store().chmod(tmp, stat.mode & 0o777).map_err(failed)?;
+                plfs.store().set_times(tmp, Some(stat.atime), Some(stat.mtime)).map_err(failed)?;
+                let fd = file.fd().ok_or_else(|| failed(Errno::BADF))?;
+                rustix::fs::fsync(fd).map_err(failed)?;
+            }
+        }
+        Ok(held)
     }
 }
 
 /// Whether the directory of `dst` spreads its names.
-fn is_flat(plfs: &Plfs, dst: &Path) -> Result<bool, Fail> {
-    Ok(plfs.is_flat(dst.parent().unwrap_or(Path::new("/")))?)
+fn is_flat(plfs: &Plfs, dst: &Path) -> plfs_core::Result<bool> {
+    plfs.is_flat(dst.parent().unwrap_or(Path::new("/")))
 }
 
 /// Gives the complete file its name.
@@ -301,6 +443,8 @@ struct Copy<'a> {
     /// Whether to use copy_file_range: true until it fails.
     direct: bool,
     bar: ProgressBar,
+    /// Bytes that the bar counts before this file.
+    done: u64,
     stop: &'a AtomicBool,
 }
 
@@ -330,7 +474,7 @@ impl Copy<'_> {
                 self.move_all(first.logical, stop, file)?;
             }
             at = end;
-            self.bar.set_position(at);
+            self.bar.set_position(self.done + at);
         }
         Ok(())
     }
@@ -374,7 +518,7 @@ impl Copy<'_> {
             if at < end {
                 return Ok(at);
             }
-            self.bar.set_position(at);
+            self.bar.set_position(self.done + at);
         }
         Ok(len)
     }

@@ -1,5 +1,6 @@
 //! `plfs ls`.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Kind, Links};
@@ -36,12 +37,22 @@ struct Item {
     hides: bool,
 }
 
-pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<(), Fail> {
+pub struct Wanted {
+    pub long: bool,
+    pub all: bool,
+    pub recursive: bool,
+    pub human: bool,
+    pub json: bool,
+}
+
+pub fn ls(out: &mut Out, wanted: &Wanted, paths: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let (mut items, mut failed) = (Vec::new(), false);
     // Costs an open of each file.
-    let decided =
-        |full: &Path, one: Item| if long || json { decided(&plfs, full, one) } else { one };
+    let decided = |full: &Path, one: Item| match wanted.long || wanted.json {
+        true => decided(&plfs, full, one),
+        false => one,
+    };
     for path in paths {
         let full = absolute(path)?;
         match plfs.stat(&full, Links::Follow) {
@@ -52,35 +63,46 @@ pub fn ls(out: &mut Out, long: bool, json: bool, paths: &[PathBuf]) -> Result<()
             Ok(found) if found.stat.kind != Kind::Dir => {
                 items.push(decided(&full, item(path, found)));
             }
-            Ok(_) => match plfs.list(&full) {
-                Err(error) => {
-                    failed = true;
-                    say("ls", &format!("cannot list {}: {}", show(path), error.errno()));
-                }
-                Ok(mut entries) => {
+            Ok(_) => {
+                let mut todo = vec![(full, path.clone())];
+                while let Some((dir, path)) = todo.pop() {
+                    let mut entries = match plfs.list(&dir) {
+                        Ok(entries) => entries,
+                        Err(error) => {
+                            failed = true;
+                            say("ls", &format!("cannot list {}: {}", show(&path), error.errno()));
+                            continue;
+                        }
+                    };
+                    entries.retain(|entry| wanted.all || !entry.name.as_bytes().starts_with(b"."));
                     entries.sort_by(|a, b| a.name.cmp(&b.name));
+                    let mut below = Vec::new();
                     for entry in &entries {
-                        let shown = if path == Path::new(".") {
-                            PathBuf::from(&entry.name)
-                        } else {
-                            path.join(&entry.name)
+                        let shown = match path == Path::new(".") {
+                            true => PathBuf::from(&entry.name),
+                            false => path.join(&entry.name),
                         };
-                        let full = full.join(&entry.name);
+                        let full = dir.join(&entry.name);
                         let (one, error) = entry_of(&plfs, &full, &shown);
-                        items.extend(one.map(|one| decided(&full, one)));
                         if let Some(error) = error {
                             failed = true;
                             say("ls", &error);
                         }
+                        let Some(one) = one else { continue };
+                        if wanted.recursive && one.kind == "directory" {
+                            below.push((full.clone(), shown));
+                        }
+                        items.push(decided(&full, one));
                     }
+                    todo.extend(below.into_iter().rev());
                 }
-            },
+            }
         }
     }
-    if json {
+    if wanted.json {
         out.json(&items)?;
     } else {
-        print(out, long, &items)?;
+        print(out, wanted, &items)?;
     }
     if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
@@ -92,7 +114,7 @@ fn entry_of(plfs: &Plfs, full: &Path, shown: &Path) -> (Option<Item>, Option<Str
         Err(error) => match plfs.store().stat(full, Links::Stay) {
             Ok(stat) => (
                 Some(Item {
-                    error: Some(error.to_string()),
+                    error: Some(out::without_numbers(&error.to_string())),
                     ..item(shown, FileStat { stat, totals: None })
                 }),
                 Some(error.to_string()),
@@ -153,12 +175,17 @@ fn item(path: &Path, found: FileStat) -> Item {
     }
 }
 
-fn print(out: &mut Out, long: bool, items: &[Item]) -> Result<(), Fail> {
-    let width = items.iter().map(|item| item.size.to_string().len()).max().unwrap_or(0);
+fn print(out: &mut Out, wanted: &Wanted, items: &[Item]) -> Result<(), Fail> {
+    let size = |item: &Item| match wanted.human {
+        true => human(item.size),
+        false => item.size.to_string(),
+    };
+    let width = items.iter().map(|item| size(item).len()).max().unwrap_or(0);
     for item in items {
         let name = show(&item.path.0);
         let slash = if item.kind == "directory" { "/" } else { "" };
-        match long {
+        let size = size(item);
+        match wanted.long {
             true => {
                 let kind = match (item.plfs, item.kind) {
                     (true, _) if item.base_bytes.is_some() => "promoted",
@@ -169,12 +196,55 @@ fn print(out: &mut Out, long: bool, items: &[Item]) -> Result<(), Fail> {
                     (false, kind) => kind,
                 };
                 out.line(format_args!(
-                    "{kind:9} {} {:>3} {:>5} {:>5} {:>width$} {} {name}{slash}",
-                    item.mode, item.nlink, item.uid, item.gid, item.size, item.mtime
+                    "{kind:9} {} {:>3} {:>5} {:>5} {size:>width$} {} {name}{slash}",
+                    item.mode, item.nlink, item.uid, item.gid, item.mtime
                 ))?;
             }
-            false => out.line(format_args!("{:>width$} {name}{slash}", item.size))?,
+            false => out.line(format_args!("{size:>width$} {name}{slash}"))?,
         }
     }
     Ok(())
+}
+
+/// A size as `ls -h` of GNU prints it: in powers of 1,024, rounded up, with one decimal below ten.
+fn human(bytes: u64) -> String {
+    let (mut unit, bytes) = (1, u128::from(bytes));
+    for letter in ["", "K", "M", "G", "T", "P"] {
+        let (whole, tenths) = (bytes.div_ceil(unit), (bytes * 10).div_ceil(unit));
+        match letter {
+            "" if whole < 1024 => return whole.to_string(),
+            "" => {}
+            _ if tenths < 100 => return format!("{}.{}{letter}", tenths / 10, tenths % 10),
+            _ if whole < 1024 => return format!("{whole}{letter}"),
+            _ => {}
+        }
+        unit <<= 10;
+    }
+    let tenths = (bytes * 10).div_ceil(unit);
+    match tenths < 100 {
+        true => format!("{}.{}E", tenths / 10, tenths % 10),
+        false => format!("{}E", bytes.div_ceil(unit)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::human;
+
+    #[test]
+    fn sizes_as_gnu_ls_prints_them() {
+        for (bytes, want) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (1_047_552, "1023K"),
+            (1_047_553, "1.0M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(human(bytes), want, "{bytes}");
+        }
+    }
 }

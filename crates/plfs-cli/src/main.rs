@@ -27,6 +27,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::Resettable;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use out::{Fail, Out};
@@ -140,11 +141,26 @@ enum Command {
     /// With --long the first word says what a file is: plfs, promoted (plain before, and of which
     /// programs without PLFS see the beginning), plain, pinned (a plain file that stays plain:
     /// `plfs stat` says why), or packed (in the pack of its directory).
-    #[command(after_help = "Example:\n  plfs ls -l plfs.d")]
+    #[command(
+        disable_help_flag = true,
+        after_help = "Examples:\n  plfs ls -l plfs.d\n  plfs ls -lhR plfs.d"
+    )]
     Ls {
         /// Mode, links, owner, size and time of each
         #[arg(short, long)]
         long: bool,
+        /// Also names that begin with a dot; never PLFS's own
+        #[arg(short, long)]
+        all: bool,
+        /// Also what is in the directories below, each with its path
+        #[arg(short = 'R', long)]
+        recursive: bool,
+        /// Sizes in powers of 1,024, such as 1.1K, 234M, 2.0G
+        #[arg(short = 'h', long = "human-readable")]
+        human: bool,
+        /// Print help
+        #[arg(long, action = clap::ArgAction::Help)]
+        help: Option<bool>,
         /// An array with an object for each file; a path that is not UTF-8 is {"base64": "..."}
         #[arg(long)]
         json: bool,
@@ -299,19 +315,31 @@ enum Command {
     /// Copy a file; the copy is a PLFS file if its directory is managed
     ///
     /// Holes, mode and times are kept. The name appears when the file is complete, never before;
-    /// if the command is interrupted, nothing is left of it.
+    /// if the command is interrupted, nothing is left of it. If it is killed, the next copy to the
+    /// same name removes what is left, or plfs-check with --repair.
     ///
     /// A directory is managed if it or one above it has a .plfs, or PLFS_MOUNTS names it.
-    #[command(after_help = "Example:\n  plfs cp plfs.d/checkpoint plfs.d/checkpoint.old")]
+    #[command(
+        after_help = "Examples:\n  plfs cp plfs.d/checkpoint plfs.d/checkpoint.old\n  plfs cp -r plfs.d/run1 plfs.d/run2"
+    )]
     Cp(CopyFlags),
     /// Make a PLFS file of a plain one
-    #[command(after_help = "Example:\n  plfs import input.dat plfs.d/input.dat")]
+    ///
+    /// As plfs-cp, but the copy is a PLFS file wherever it is.
+    #[command(
+        after_help = "Examples:\n  plfs import input.dat plfs.d/input.dat\n  plfs import -r \
+                            inputs plfs.d"
+    )]
     Import(CopyFlags),
     /// Make a plain file of a PLFS file
     ///
     /// Holes, mode and times are kept. Large pieces are copied by the storage itself where it can
-    /// (copy_file_range). The name appears when the file is complete and on storage, never before.
-    #[command(after_help = "Example:\n  plfs export plfs.d/checkpoint /archive/checkpoint")]
+    /// (copy_file_range). The name appears when the file is complete and on storage, never before. Of
+    /// a tree (-r) files that are no PLFS files are copied as they are.
+    #[command(
+        after_help = "Examples:\n  plfs export plfs.d/checkpoint /archive/checkpoint\n  plfs \
+                            export -r plfs.d /archive/run1"
+    )]
     Export(CopyFlags),
     /// Merge the index logs of files, so that opening them for reading costs little
     #[command(after_help = "Example:\n  plfs flatten plfs.d/checkpoint")]
@@ -368,6 +396,9 @@ enum Command {
     /// Of flat directories (plfs-layout) below a directory it looks at all names, and for what lies
     /// on the backends and nothing leads to. --repair ends renames that died, and removes what is
     /// empty; what has files stays where it is.
+    ///
+    /// What a killed plfs-cp, -import or -export has left (.plfs-copy-*) counts as garbage. --repair
+    /// removes it.
     #[command(after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair \
                             plfs.d        also removes what crashes left behind\n  plfs \
                             check --undo plfs.d          puts back what repairs moved to \
@@ -627,6 +658,11 @@ struct CopyFlags {
     /// Replace what is there
     #[arg(short, long)]
     force: bool,
+    /// Also a directory, with all that is in it: files, directories, and symbolic links as links,
+    /// with modes and times. SRC itself may be a link to one. What cannot be copied is named, the
+    /// rest goes on, and the exit status is 1
+    #[arg(short, long)]
+    recursive: bool,
     /// The file to read
     #[arg(value_name = "SRC")]
     src: PathBuf,
@@ -646,7 +682,10 @@ fn main() -> ExitCode {
         Command::Run { managed, backend, command } => {
             ("run", run::run(&managed, &backend, &command))
         }
-        Command::Ls { long, json, paths } => ("ls", list::ls(&mut out, long, json, &paths)),
+        Command::Ls { long, all, recursive, human, json, paths, .. } => {
+            let wanted = list::Wanted { long, all, recursive, human, json };
+            ("ls", list::ls(&mut out, &wanted, &paths))
+        }
         Command::Mount { fake: true, .. } => ("mount", Ok(())),
         Command::Mount { backend, options, foreground, daemon, mountpoint, .. } => {
             ("mount", mount::mount(mountpoint, backend, options, foreground, daemon))
@@ -679,9 +718,9 @@ fn main() -> ExitCode {
             ),
         ),
         Command::Cat { from, length, files } => ("cat", copy::cat(&mut out, from, length, &files)),
-        Command::Cp(flags) => ("cp", copy::cp(&flags.src, &flags.dst, flags.force)),
-        Command::Import(flags) => ("import", copy::import(&flags.src, &flags.dst, flags.force)),
-        Command::Export(flags) => ("export", copy::export(&flags.src, &flags.dst, flags.force)),
+        Command::Cp(flags) => ("cp", copy::copy(copy::What::Cp, &flags)),
+        Command::Import(flags) => ("import", copy::copy(copy::What::Import, &flags)),
+        Command::Export(flags) => ("export", copy::copy(copy::What::Export, &flags)),
         Command::Flatten { files } => ("flatten", stat::flatten(&mut out, &files)),
         Command::Compact { dry_run, force, at_least, json, files } => (
             "compact",
@@ -718,15 +757,32 @@ fn main() -> ExitCode {
     let done = done.and_then(|()| out.end());
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fail) => fail.report(name),
+        Err(fail) => {
+            let code = fail.report(name);
+            let _ = out.end();
+            out::die_by_signal();
+            code
+        }
     }
 }
 
 fn completions(out: &mut Out, shell: clap_complete::Shell) -> Result<(), Fail> {
     // Into memory first: the generator panics when a pipe breaks.
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "plfs", &mut text);
+    clap_complete::generate(shell, &mut shown(&Cli::command()), "plfs", &mut text);
     out.bytes(&text)
+}
+
+/// A command without what is hidden in it, which generators of completions do not leave out.
+fn shown(command: &clap::Command) -> clap::Command {
+    let about = command.get_about().cloned().unwrap_or_default();
+    let version = command.get_version().map(ToOwned::to_owned);
+    clap::Command::new(command.get_name().to_owned())
+        .about(about)
+        .version(version.map_or(Resettable::Reset, |version| Resettable::Value(version.into())))
+        .disable_help_flag(command.is_disable_help_flag_set())
+        .args(command.get_arguments().filter(|arg| !arg.is_hide_set()))
+        .subcommands(command.get_subcommands().filter(|one| !one.is_hide_set()).map(shown))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 
 use crate::copy::PIECES;
-use crate::out::{self, Fail, JsonPath, Out, absolute, count, show, size, time};
+use crate::out::{self, Fail, JsonPath, Out, absolute, count, in_bytes, several, show, time};
 use crate::patterns::{self, ByWriter, Line};
 use crate::plot;
 
@@ -230,9 +230,9 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         return failed.map_or(printed, Err);
     }
     out.line(format_args!(
-        "{}: {} bytes; data logs in {}",
+        "{}: {}; data logs in {}",
         show(path),
-        count(len),
+        several(len, "byte"),
         show(&container.dir)
     ))?;
     if wanted.records {
@@ -257,7 +257,7 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
             extent.logical, extent.length, extent.physical
         ))
     })?;
-    out.line(format_args!("{} pieces", count(pieces)))
+    out.line(several(pieces, "piece"))
 }
 
 /// Refuses a PLFS file: the picture would take the place of what leads to its data.
@@ -278,10 +278,10 @@ fn print_patterns(out: &mut Out, writers: &[ByWriter], limit: usize) -> Result<(
     let sum = |of: fn(&ByWriter) -> u64| writers.iter().map(of).fold(0, u64::saturating_add);
     let (pieces, bytes) = (sum(|writer| writer.pieces), sum(|writer| writer.bytes));
     out.line(format_args!(
-        "{} wrote {}, {} bytes:",
+        "{} wrote {}, {}:",
         several(writers.len() as u64, "writer"),
         several(pieces, "piece"),
-        size(bytes)
+        in_bytes(bytes)
     ))?;
     let (shown, more) = writers.split_at(writers.len().min(limit));
     let names: Vec<String> =
@@ -297,10 +297,10 @@ fn print_patterns(out: &mut Out, writers: &[ByWriter], limit: usize) -> Result<(
             });
             let more = several(rest.len() as u64, "more pattern");
             out.line(format_args!(
-                "  {:width$}  ... {more}: {}, {} bytes",
+                "  {:width$}  ... {more}: {}, {}",
                 "",
                 several(pieces, "piece"),
-                size(bytes)
+                in_bytes(bytes)
             ))?;
         }
     }
@@ -316,10 +316,6 @@ fn print_patterns(out: &mut Out, writers: &[ByWriter], limit: usize) -> Result<(
 }
 
 /// "1 writer", "2 writers".
-fn several(n: u64, what: &str) -> String {
-    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
-}
-
 /// Calls `visit` for the visible pieces of `[from, to)`; what is contiguous in file and log is one
 /// piece.
 fn visible(

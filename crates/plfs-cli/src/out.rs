@@ -3,14 +3,14 @@
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use plfs_core::store::{Links, Stat};
+use plfs_core::store::{Errno, Links, Stat};
 use plfs_core::{Config, Plfs};
 pub use plfs_fuse::JsonPath;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Shorter work ends before a progress bar can be read.
 const PROGRESS_MIN: u64 = 256 << 20;
@@ -88,14 +88,38 @@ impl From<std::io::Error> for Fail {
     }
 }
 
-/// True from the first signal on that asks the command to end, which then does not end it.
+/// The signal that has asked the command to end; 0 if none has.
+static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// True from the first signal on that asks the command to end, which then does not end it. Signals
+/// that the command was started to ignore, as by nohup, stay ignored.
 pub fn stop() -> Result<Arc<AtomicBool>, Fail> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())
+    let ignored = ignored_signals();
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        if ignored >> (signal - 1) & 1 == 1 {
+            continue;
+        }
+        signal_hook::flag::register_usize(signal, SIGNAL.clone(), signal as usize)
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
     }
     Ok(stop)
+}
+
+/// The set of signals that this process ignores, the first in the lowest bit.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Ends a command that failed after a signal as that signal would have: who waits for it, as a
+/// shell with a loop, knows then that it was interrupted.
+pub fn die_by_signal() {
+    if let Ok(signal @ 1..) = i32::try_from(SIGNAL.load(Ordering::Relaxed)) {
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
 }
 
 /// Standard output, buffered; a closed pipe is an error, not a panic.
@@ -136,6 +160,16 @@ pub fn stored(plfs: &Plfs, full: &Path, links: Links) -> plfs_core::Result<Stat>
     stat.map_err(|errno| plfs_core::Error::Io { op: "stat", path: full.to_path_buf(), errno })
 }
 
+/// That a file is not there is more than that it is no PLFS file.
+pub fn or_absent(plfs: &Plfs, full: &Path, error: plfs_core::Error) -> plfs_core::Error {
+    match (&error, plfs.stat(full, Links::Follow)) {
+        (plfs_core::Error::NotAContainer { .. }, Err(absent)) if absent.errno() == Errno::NOENT => {
+            absent
+        }
+        _ => error,
+    }
+}
+
 /// The absolute form of a path; links stay.
 pub fn absolute(path: &Path) -> Result<PathBuf, Fail> {
     std::path::absolute(path).map_err(|error| Fail::on("use the path", path, error))
@@ -167,6 +201,20 @@ pub fn size(bytes: u64) -> String {
 /// A number with separators.
 pub fn count(n: u64) -> String {
     indicatif::HumanCount(n).to_string()
+}
+
+/// So many of a thing, in words.
+pub fn several(n: u64, what: &str) -> String {
+    match (n, what.strip_suffix('y')) {
+        (1, _) => format!("1 {what}"),
+        (_, Some(stem)) => format!("{} {stem}ies", count(n)),
+        (_, None) => format!("{} {what}s", count(n)),
+    }
+}
+
+/// [`size`] with its noun.
+pub fn in_bytes(bytes: u64) -> String {
+    format!("{} byte{}", size(bytes), if bytes == 1 { "" } else { "s" })
 }
 
 /// A bar for work on so many bytes, if it is long and somebody watches.
@@ -218,6 +266,15 @@ mod tests {
         for wrong in ["", "K", "1KB", "-1", "1 K", "1x", "99999999P", "1é"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn plurals() {
+        assert_eq!(
+            (several(1, "entry"), several(0, "entry")),
+            ("1 entry".into(), "0 entries".into())
+        );
+        assert_eq!((in_bytes(1), in_bytes(2)), ("1 byte".into(), "2 bytes".into()));
     }
 
     #[test]

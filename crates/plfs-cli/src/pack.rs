@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use plfs_core::{Plfs, REPACK_SETTLES, Repacked};
 use serde::Serialize;
 
-use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, show};
+use crate::out::{self, Fail, JsonPath, Out, absolute, say, several, show};
 
 /// A file that was not moved.
 #[derive(Serialize)]
@@ -60,10 +60,10 @@ fn each(
                 say(word, &format!("{} stays: {why}", show(&dir.join(name))));
             }
             out.line(format_args!(
-                "{}: {word} {} files, {} bytes",
+                "{}: {word} {}, {}",
                 show(dir),
-                count(done.files),
-                count(done.bytes)
+                several(done.files, "file"),
+                several(done.bytes, "byte")
             ))?;
         }
         answers.push(Answer {
@@ -91,7 +91,7 @@ fn moved(
     let stop = out::stop()?;
     let bar = match shows {
         true => ProgressBar::new_spinner().with_style(
-            ProgressStyle::with_template("{spinner} {human_pos} files")
+            ProgressStyle::with_template("{spinner} {human_pos} moved")
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
         ),
         false => ProgressBar::hidden(),
@@ -107,8 +107,8 @@ fn moved(
     let done = done?;
     match stop.load(Ordering::Relaxed) {
         true => Err(Fail::Say(format!(
-            "interrupted after {} files; run it again to go on",
-            count(done.files)
+            "interrupted after {}; run it again to go on",
+            several(done.files, "file")
         ))),
         false => Ok(done),
     }

@@ -11,7 +11,7 @@ use plfs_core::{
 use serde::Serialize;
 
 use crate::layout::Shown;
-use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, show, size, time};
+use crate::out::{self, Fail, JsonPath, Out, absolute, count, in_bytes, say, several, show, time};
 
 #[derive(Serialize)]
 struct Mark {
@@ -60,7 +60,7 @@ impl Backend {
             error: found
                 .err()
                 .filter(|_| state != Some(BackendState::Gone))
-                .map(|error| error.to_string()),
+                .map(|error| out::without_numbers(&error.to_string())),
         }
     }
 }
@@ -223,7 +223,7 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
                 say("stat", &error.to_string());
                 answers.push(Answer::Failed(Failed {
                     path: JsonPath::of(path),
-                    error: error.to_string(),
+                    error: out::without_numbers(&error.to_string()),
                 }));
             }
         }
@@ -357,7 +357,7 @@ fn of_plain(
 fn print_plain(out: &mut Out, path: &Path, plain: &Plain) -> Result<(), Fail> {
     let mut field = |name: &str, value: String| out.line(format_args!("{name:>14}  {value}"));
     field("file", show(path))?;
-    field("size", format!("{} bytes", size(plain.size)))?;
+    field("size", in_bytes(plain.size))?;
     match (&plain.pack, &plain.pinned) {
         (Some(pack), _) => field("pack", show(&pack.0))?,
         (None, None) => field("plain", "until several processes write it".into())?,
@@ -388,24 +388,24 @@ fn index_logs(container: &Container) -> u32 {
 fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
     let mut field = |name: &str, value: String| out.line(format_args!("{name:>14}  {value}"));
     field("file", show(path))?;
-    field("size", format!("{} bytes", size(stat.size)))?;
+    field("size", in_bytes(stat.size))?;
     field(
         "stored",
         format!(
-            "{} bytes in {} data logs of {} log sets",
-            size(stat.stored_bytes),
-            stat.data_logs,
-            stat.log_sets
+            "{} in {} of {}",
+            in_bytes(stat.stored_bytes),
+            several(stat.data_logs.into(), "data log"),
+            several(stat.log_sets.into(), "log set")
         ),
     )?;
     if let Some(bytes) = stat.base_bytes {
-        field("base", format!("{} bytes in place: it was a plain file before", size(bytes)))?;
+        field("base", format!("{} in place: it was a plain file before", in_bytes(bytes)))?;
     }
     let written = format!(
-        "{} bytes in {} index logs, {} records written",
-        size(stat.index_bytes),
-        stat.index_logs,
-        count(stat.records)
+        "{} in {}, {} written",
+        in_bytes(stat.index_bytes),
+        several(stat.index_logs.into(), "index log"),
+        several(stat.records, "record")
     );
     field("index", written)?;
     match &stat.flat_index {
@@ -413,12 +413,12 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
         Some(flat) => {
             let place = if flat.in_superblock { " in the superblock" } else { "" };
             let kept = format!(
-                "{} bytes{place}, {} entries and {} extents kept",
-                size(flat.bytes),
-                count(flat.entries),
-                count(flat.extents)
+                "{}{place}, {} and {} kept",
+                in_bytes(flat.bytes),
+                several(flat.entries, "entry"),
+                several(flat.extents, "extent")
             );
-            field("flat index", format!("used: {kept}; {} shapes", count(flat.shapes)))?;
+            field("flat index", format!("used: {kept}; {}", several(flat.shapes, "shape")))?;
         }
         None => field("flat index", stat.flat.clone())?,
     }
@@ -429,7 +429,7 @@ fn print(out: &mut Out, path: &Path, stat: &Stat) -> Result<(), Fail> {
             .and_then(|flat| flat.bytes_per_gib)
             .map(|flat| format!(", {} in the flat index", count(flat)))
             .unwrap_or_default();
-        field("index per GiB", format!("{} bytes in index logs{flat}", count(logs)))?;
+        field("index per GiB", format!("{} in index logs{flat}", several(logs, "byte")))?;
     }
     field(
         "summary",
@@ -481,12 +481,13 @@ pub fn flatten(out: &mut Out, files: &[PathBuf]) -> Result<(), Fail> {
     let plfs = out::plfs()?;
     let mut failed = false;
     for path in files {
-        match plfs.flatten(&absolute(path)?) {
+        let full = absolute(path)?;
+        match plfs.flatten(&full).map_err(|error| out::or_absent(&plfs, &full, error)) {
             Ok(made) => out.line(format_args!(
-                "{}: {} entries, {} bytes",
+                "{}: {}, {}",
                 show(path),
-                count(made.entries),
-                count(made.bytes)
+                several(made.entries, "entry"),
+                several(made.bytes, "byte")
             ))?,
             Err(error) => {
                 failed = true;
