@@ -218,6 +218,19 @@ t_run_missing_mount() {
     touch file
     refuses 2 "not a directory" plfs run --mount file -- true
 }
+# The directory was there although nothing had run that could have made a file.
+t_run_of_no_program_makes_no_directory() {
+    local status=0
+    plfs run -- ./absent 2> err || status=$?
+    [ $status = 127 ]
+    PLFS_PRELOAD=/absent/x.so refuses 1 /absent/x.so plfs run -- true
+    echo 'int main(void) { return 0; }' > s.c
+    if cc -static -o s s.c 2> /dev/null; then refuses 2 "static program" plfs run -- ./s; fi
+    [ ! -e plfs.d ]
+    mkdir plfs.d
+    fails plfs run -- ./absent 2> err
+    [ -d plfs.d ]
+}
 t_run_exit_status_and_signals() {
     local status=0
     plfs run -- sh -c 'exit 7' || status=$?
@@ -618,7 +631,7 @@ t_flat_directory_is_checked() {
 t_flat_directory_and_backends() {
     make_flat
     local i
-    plfs backend status m | has "names of flat directories are there, or may be (1 places)"
+    plfs backend status m | has "names of flat directories are there, or may be (1 place)"
     refuses 1 "it takes new data: run" plfs backend rm m 0001
     # A file that is open is named and stays.
     local there

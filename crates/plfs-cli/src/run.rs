@@ -12,7 +12,7 @@ use plfs_core::config::join_paths;
 use plfs_core::plfsrc;
 use plfs_core::store::{Kind, Links, PosixStore, Store};
 
-use crate::out::{Fail, JsonPath, Out, absolute, show};
+use crate::out::{Fail, JsonPath, Out, absolute, show, without_numbers};
 use crate::{config, elf};
 
 /// The managed directory if none is named.
@@ -22,11 +22,21 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     let wrong = |text| Fail::Exit(2, text);
     let plfsrc = plfsrc::find().map_err(wrong)?;
     let config = Config::from_env_and(plfsrc.as_ref()).map_err(wrong)?;
+    let preload = preload()?;
+    if let Some(path) = elf::find(Path::new(&command[0]))
+        && let Some(why) = elf::refusal(&path)
+    {
+        return Err(Fail::Exit(2, format!("{} {why}", show(&path))));
+    }
+    let mut made = None;
     let managed = match managed {
         [] if !config.mounts.is_empty() => {
             config.mounts.iter().map(|dir| (config::named_by(&config, dir), dir.clone())).collect()
         }
-        [] => vec![("--mount".into(), default_dir()?)],
+        [] => {
+            made = default_dir()?;
+            vec![("--mount".into(), PathBuf::from(DEFAULT_DIR))]
+        }
         given => given.iter().map(|dir| ("--mount".into(), dir.clone())).collect::<Vec<_>>(),
     };
     let mut paths = Vec::new();
@@ -54,7 +64,7 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
         match plfs_core::prepare(&store, &config, &reals, used) {
             // What is there can be read.
             Err(error @ plfs_core::Error::CloseToOpen { .. }) => {
-                eprintln!("plfs: warning: {error}");
+                eprintln!("plfs: warning: {}", without_numbers(&error.to_string()));
             }
             other => other.map_err(|error| Fail::Exit(2, error.to_string()))?,
         }
@@ -71,18 +81,16 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     if !others.is_empty() {
         program.env("PLFS_BACKENDS", join_paths(others.iter().map(PathBuf::as_path)));
     }
-    let preload = preload()?;
-    if let Some(path) = elf::find(Path::new(&command[0]))
-        && let Some(why) = elf::refusal(&path)
-    {
-        return Err(Fail::Exit(2, format!("{} {why}", show(&path))));
-    }
     let mut libraries = std::env::var_os("LD_PRELOAD").unwrap_or_default();
     if let Some(mpi) = mpi(&preload) {
         libraries = prepend(&mpi, &libraries);
     }
     program.env("LD_PRELOAD", prepend(&preload, &libraries));
     let error = program.exec();
+    // There was no program that could have made a file.
+    if let Some(dir) = made {
+        let _ = std::fs::remove_dir(dir.join(".plfs")).and_then(|()| std::fs::remove_dir(&dir));
+    }
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     Err(Fail::Exit(code, format!("cannot run {}: {error}", show(Path::new(&command[0])))))
 }
@@ -93,14 +101,15 @@ fn add(paths: &mut Vec<PathBuf>, path: PathBuf) {
     }
 }
 
-fn default_dir() -> Result<PathBuf, Fail> {
+/// Makes the managed directory that nobody has named. Gives it if it was not there.
+fn default_dir() -> Result<Option<PathBuf>, Fail> {
     let dir = PathBuf::from(DEFAULT_DIR);
     match std::fs::create_dir(&dir) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(Fail::Say(format!(
             "cannot create the directory {DEFAULT_DIR} here: {error}; name another with --mount \
              DIR"
         ))),
-        _ => Ok(dir),
+        made => Ok(made.is_ok().then_some(dir)),
     }
 }
 
