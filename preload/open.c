@@ -105,8 +105,7 @@ static bool open_asks(int fd, dev_t dev)
 		return false;
 	int yes = PLFS(plfs_door_open_asks(fd));
 	if (yes >= 0)
-		atomic_store_explicit(
-			yes ? &asks_at_open : &does_not, dev, memory_order_relaxed);
+		atomic_store_explicit(yes ? &asks_at_open : &does_not, dev, memory_order_relaxed);
 	return yes == 1;
 }
 
@@ -117,8 +116,9 @@ static bool stat_opened(int fd, struct stat *st)
 	dev_t asks = atomic_load_explicit(&asks_at_open, memory_order_relaxed);
 	struct statx found;
 	/* A stat there is a message to a daemon, which takes as long as the open. */
-	if (asks && RAW(SYS_statx, (long)fd, "", (long)(AT_EMPTY_PATH | AT_STATX_DONT_SYNC),
-			    (long)NEEDED, &found) == 0 &&
+	if (asks &&
+		RAW(SYS_statx, (long)fd, "", (long)(AT_EMPTY_PATH | AT_STATX_DONT_SYNC),
+			(long)NEEDED, &found) == 0 &&
 		(found.stx_mask & NEEDED) == NEEDED &&
 		makedev(found.stx_dev_major, found.stx_dev_minor) == asks) {
 		st->st_mode = found.stx_mode;
