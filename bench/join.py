@@ -4,9 +4,9 @@
     join.py [--dir /dev/shm] [--build BUILD] [--nodes 10000] [--share 100] [--out JSON]
 
 A process for each node, under `plfs run`, with a directory of shared memory of its own: it opens
-the container, writes 1,000 bytes, calls fsync, and stays until the last one has come. Compared are the
-first --share of them, but for the one that makes the file, and the last. 10,000 take a minute, some
-5 GB of memory and 10,000 process numbers.
+the container, writes 1,000 bytes, calls fsync, and stays until the last one has come. Compared are
+the first --share of them, but for the one that makes the file, and the last. 10,000 take a minute,
+some 5 GB of memory and 10,000 process numbers.
 """
 
 import argparse, os, tempfile

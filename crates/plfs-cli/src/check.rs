@@ -248,8 +248,8 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
     if failed { out.end().and(Err(Fail::Printed)) } else { Ok(()) }
 }
 
-/// What copies that were killed have left at or below `full`, each with its lock. Other file systems
-/// are left out.
+/// What copies that were killed have left at or below `full`, each with its lock. Other file
+/// systems are left out.
 fn killed_copies(plfs: &Plfs, full: &Path, is_dir: bool, found: &mut Vec<(Report, Held)>) {
     if full.file_name().is_some_and(is_unfinished)
         && !is_dir

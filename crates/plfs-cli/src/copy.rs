@@ -186,9 +186,9 @@ fn exists(dst: &Path) -> Fail {
     Fail::Say(format!("{} exists; replace it with -f", show(dst)))
 }
 
-/// A name beside `dst` for the unfinished copy; the same each time, so that the next copy finds what
-/// a killed one has left. It does not contain the name of `dst`, which may have the greatest length
-/// already.
+/// A name beside `dst` for the unfinished copy; the same each time, so that the next copy finds
+/// what a killed one has left. It does not contain the name of `dst`, which may have the greatest
+/// length already.
 fn temporary(dst: &Path, nth: usize) -> PathBuf {
     let mut hasher = std::hash::DefaultHasher::new();
     (dst.file_name(), nth).hash(&mut hasher);

@@ -334,8 +334,8 @@ enum Command {
     /// Make a plain file of a PLFS file
     ///
     /// Holes, mode and times are kept. Large pieces are copied by the storage itself where it can
-    /// (copy_file_range). The name appears when the file is complete and on storage, never before. Of
-    /// a tree (-r) files that are no PLFS files are copied as they are.
+    /// (copy_file_range). The name appears when the file is complete and on storage, never before.
+    /// Of a tree (-r) files that are no PLFS files are copied as they are.
     #[command(
         after_help = "Examples:\n  plfs export plfs.d/checkpoint /archive/checkpoint\n  plfs \
                             export -r plfs.d /archive/run1"
@@ -397,8 +397,8 @@ enum Command {
     /// on the backends and nothing leads to. --repair ends renames that died, and removes what is
     /// empty; what has files stays where it is.
     ///
-    /// What a killed plfs-cp, -import or -export has left (.plfs-copy-*) counts as garbage. --repair
-    /// removes it.
+    /// What a killed plfs-cp, -import or -export has left (.plfs-copy-*) counts as garbage.
+    /// --repair removes it.
     #[command(after_help = "Examples:\n  plfs check plfs.d/checkpoint\n  plfs check --repair \
                             plfs.d        also removes what crashes left behind\n  plfs \
                             check --undo plfs.d          puts back what repairs moved to \
