@@ -132,8 +132,9 @@ static bool stat_opened(int fd, struct stat *st)
 }
 
 /* fd was opened for reading only, in a managed directory. True: its file is plain, and fd a reader.
+ * Not inlined: calls on other files would have its stack.
  */
-static bool is_new_reader(int fd)
+__attribute__((noinline)) static bool is_new_reader(int fd)
 {
 	struct stat st;
 	if (fd >= FD_TABLE_LEN || !stat_opened(fd, &st) || !S_ISREG(st.st_mode) ||
