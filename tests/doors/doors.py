@@ -583,7 +583,9 @@ class World:
     def flatten(self, name):
         if self.door.is_plfs:
             flatten = [self.door.plfs, "flatten", self.below(name)]
-            done = subprocess.run(flatten, capture_output=True, text=True)
+            # On the node of the processes: others see a file of a pack a moment later (P2).
+            node = self.door.environment(0)
+            done = subprocess.run(flatten, env=node, capture_output=True, text=True)
             has_no_flat = "container" in self.door.lacks and (
                 "not a PLFS file" in done.stderr or "it was a plain file" in done.stderr
             )
