@@ -109,8 +109,15 @@ static bool open_asks(int fd, dev_t dev)
 	return yes == 1;
 }
 
-/* Kind, links, size and device of what was opened as fd, by its path and a moment ago. */
-static bool stat_opened(int fd, struct stat *st)
+/* What was asked of a file. */
+enum known {
+	KNOWN_NOT,
+	KNOWN_KIND, /* its kind, links, size and device */
+	KNOWN_ALL
+};
+
+/* The stat of what was opened as fd, by its path and a moment ago. */
+__attribute__((noinline)) static enum known stat_opened(int fd, struct stat *st)
 {
 	enum { NEEDED = STATX_TYPE | STATX_NLINK | STATX_SIZE };
 	dev_t asks = atomic_load_explicit(&asks_at_open, memory_order_relaxed);
@@ -125,21 +132,18 @@ static bool stat_opened(int fd, struct stat *st)
 		st->st_nlink = found.stx_nlink;
 		st->st_size = (off_t)found.stx_size;
 		st->st_dev = asks;
-		return true;
+		return KNOWN_KIND;
 	}
 	/* Not libc's fstat, which on some versions is a stat of an empty path, and dearer. */
-	return RAW(SYS_fstat, (long)fd, st) == 0;
+	return RAW(SYS_fstat, (long)fd, st) == 0 ? KNOWN_ALL : KNOWN_NOT;
 }
 
-/* fd was opened for reading only, in a managed directory. True: its file is plain, and fd a reader.
- * Not inlined: calls on other files would have its stack.
- */
-__attribute__((noinline)) static bool is_new_reader(int fd)
+/* fd was opened for reading only, in a managed directory, and this is its stat. True: its file is
+ * plain, and fd a reader. */
+static bool is_new_reader(int fd, const struct stat *st)
 {
-	struct stat st;
-	if (fd >= FD_TABLE_LEN || !stat_opened(fd, &st) || !S_ISREG(st.st_mode) ||
-		stat_may_be_name(&st) || !door_has_room(fd) ||
-		!(door_is_local(fd, st.st_dev) || open_asks(fd, st.st_dev)))
+	if (fd >= FD_TABLE_LEN || !S_ISREG(st->st_mode) || stat_may_be_name(st) ||
+		!door_has_room(fd) || !(door_is_local(fd, st->st_dev) || open_asks(fd, st->st_dev)))
 		return false;
 	door_begin_table();
 	fd_install_reader(fd);
@@ -238,17 +242,20 @@ static bool open_in_flat(int dirfd, const char *path, int flags, mode_t mode, in
 	}
 }
 
-static int open_through_door(int dirfd, const char *path, int flags, mode_t mode, int first)
+static const plfs_first_open not_opened = {.fd = PLFS_NOT_OPENED};
+
+static int open_through_door(int dirfd, const char *path, int flags, mode_t mode,
+	plfs_first_open first)
 {
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
 	int fd = PLFS_IS_PACKED;
 	/* Others may make and remove what is beside the pack. */
 	for (int tries = 0; tries < 100 && fd == PLFS_IS_PACKED; tries++) {
-		fd = PLFS(plfs_door_open(dirfd, path, flags, mode, first, &file));
+		fd = PLFS(plfs_door_open(dirfd, path, flags, mode, &first, &file));
 		if (fd == PLFS_PERHAPS_NEW)
 			return fd;
-		first = PLFS_NOT_OPENED;
+		first = not_opened;
 		plfs_packed_how how = {flags, mode, 0, spare_descriptors()};
 		for (; how.follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED);
 			how.follow++)
@@ -257,6 +264,19 @@ static int open_through_door(int dirfd, const char *path, int flags, mode_t mode
 	}
 	fd = fd == PLFS_IS_PACKED ? (flags & O_EXCL ? -EEXIST : -ENOENT) : fd;
 	return opened_by_door(fd, file, flags);
+}
+
+/* `first` is open on what `path` leads to, in a managed directory. Not inlined: calls on other files
+ * would have its stack. */
+__attribute__((noinline)) static int open_found(
+	int dirfd, const char *path, int flags, mode_t mode, int first)
+{
+	struct stat st;
+	enum known known = stat_opened(first, &st);
+	if (known && !(flags & (O_ACCMODE | O_TRUNC)) && is_new_reader(first, &st))
+		return first;
+	return open_through_door(dirfd, path, flags, mode,
+		(plfs_first_open){.fd = first, .stat = known == KNOWN_ALL ? &st : NULL});
 }
 
 int door_adopt(int fd, int flags, struct description *shared, bool is_new)
@@ -321,7 +341,7 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 	/* The application must not keep a writable descriptor of a superblock: a write that is not
 	 * wrapped would destroy it. */
 	RAW(SYS_close, fd);
-	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode, PLFS_NOT_OPENED);
+	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode, not_opened);
 }
 
 int door_openat(int dirfd, const char *path, int flags, mode_t mode)
@@ -394,7 +414,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 		}
 		/* A plain file, so it is new as a rule: the others are opened once. */
 		if (kind == O_CREAT && managed == PLFS_OPENS_PLAIN && !is_made) {
-			fd = open_through_door(dirfd, path, flags, mode, PLFS_PERHAPS_NEW);
+			fd = open_through_door(dirfd, path, flags, mode,
+				(plfs_first_open){.fd = PLFS_PERHAPS_NEW});
 			if (fd >= 0)
 				errno = saved;
 			if (fd != PLFS_PERHAPS_NEW)
@@ -407,12 +428,13 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 			first = REAL(openat)(dirfd, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC));
 			if (first < 0 && errno == EINTR)
 				return -1;
-			if (first >= 0 && !(flags & (O_ACCMODE | O_TRUNC)) &&
-				is_new_reader(first)) {
-				errno = saved;
-				return first;
+			if (first >= 0) {
+				fd = open_found(dirfd, path, flags, mode, first);
+				if (fd >= 0)
+					errno = saved;
+				return fd;
 			}
-			first = first < 0 ? -errno : first;
+			first = -errno;
 		}
 		/* Nothing is there for the kernel: it may have been packed meanwhile, or links lead
 		 * to a pack. A new file comes to that in libplfs. */
@@ -426,7 +448,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 			return -1;
 		}
 		if (fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED)
-			fd = open_through_door(dirfd, path, flags, mode, first);
+			fd = open_through_door(
+				dirfd, path, flags, mode, (plfs_first_open){.fd = first});
 		if (fd >= 0)
 			errno = saved;
 		return fd;
@@ -434,7 +457,7 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	bool ours = (flags & O_TRUNC) && path_may_be_name(dirfd, path, 0);
 	errno = saved;
 	if (ours)
-		return open_through_door(dirfd, path, flags, mode, PLFS_NOT_OPENED);
+		return open_through_door(dirfd, path, flags, mode, not_opened);
 	return adopt_if_name(REAL(openat)(dirfd, path, flags, mode), dirfd, path, flags, mode);
 }
 

@@ -64,6 +64,20 @@ void plfs_door_moved(void);
 #define PLFS_PERHAPS_NEW -5004
 
 /**
+ * What a first open of a path gave.
+ */
+typedef struct {
+  /**
+   * A descriptor, a negative errno, or a word of [`plfs_door_open`].
+   */
+  int fd;
+  /**
+   * What fstat(2) has said of the descriptor since; or NULL.
+   */
+  const struct stat *stat;
+} plfs_first_open;
+
+/**
  * 1 if `path`, followed through links, is a PLFS file, 0 if it is anything else, -ENOENT if
  * nothing is there.
  *
@@ -83,15 +97,21 @@ int plfs_door_is_plfs(int dirfd, const char *path);
  * placeholder: open for reading on the file's inode, it holds the number and answers stat, locks
  * and F_GETFL; close both.
  *
- * `first` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
+ * `first.fd` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
  * O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
  * The open of a FIFO waits for the other end, and what waits should not be here. With
  * PLFS_PERHAPS_NEW and O_CREAT a new plain file costs no such open, an existing one two.
  *
  * Requires:
- * `path` is a C string, `out` a place for a pointer; `first` is nobody else's.
+ * `path` is a C string, `first` points to what it says, with a descriptor that is nobody else's;
+ * `out` is a place for a pointer.
  */
-int plfs_door_open(int dirfd, const char *path, int flags, mode_t mode, int first, plfs_file **out);
+int plfs_door_open(int dirfd,
+                   const char *path,
+                   int flags,
+                   mode_t mode,
+                   const plfs_first_open *first,
+                   plfs_file **out);
 
 /**
  * plfs_open by one of several processes that will write the file: it gets a container at once, if

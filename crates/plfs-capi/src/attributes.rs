@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use libc::{mode_t, off_t, timespec};
-use plfs_core::store::{Errno, Open, Size, Stat, StoreFile, Time};
+use plfs_core::store::{Errno, Kind, Open, Size, Stat, StoreFile, Time};
 use plfs_core::{Container, File};
 
 use crate::handle::{PlfsFile, handle, offset_arg};
@@ -28,10 +28,35 @@ pub unsafe extern "C" fn plfs_fstat(file: *mut PlfsFile, out: *mut libc::stat) -
     }) as c_int
 }
 
+/// What the caller's stat(2) has said.
+// The types of the fields differ between architectures.
+#[allow(clippy::unnecessary_cast)]
+pub(crate) fn taken_stat(st: &libc::stat) -> Stat {
+    Stat {
+        dev: st.st_dev,
+        ino: st.st_ino,
+        kind: match st.st_mode & libc::S_IFMT {
+            libc::S_IFREG => Kind::File,
+            libc::S_IFDIR => Kind::Dir,
+            libc::S_IFLNK => Kind::Symlink,
+            _ => Kind::Other,
+        },
+        mode: st.st_mode & 0o7777,
+        nlink: st.st_nlink as u64,
+        uid: st.st_uid,
+        gid: st.st_gid,
+        len: st.st_size as u64,
+        blocks: st.st_blocks as u64,
+        atime: Time { sec: st.st_atime, nsec: st.st_atime_nsec as u32 },
+        mtime: Time { sec: st.st_mtime, nsec: st.st_mtime_nsec as u32 },
+        // Distinguishes a file from an earlier one with the same inode number.
+        ctime: Time { sec: st.st_ctime, nsec: st.st_ctime_nsec as u32 },
+    }
+}
+
 /// # Safety
 /// `out` is NULL or a place for a struct stat.
 pub(crate) unsafe fn put_stat(stat: &Stat, out: *mut libc::stat) -> Result<i64> {
-    use plfs_core::store::Kind;
     // SAFETY: the caller's promise.
     let out = unsafe { out.as_mut() }
         .ok_or_else(|| Failure::new(Errno::FAULT, "the place for the stat is NULL"))?;

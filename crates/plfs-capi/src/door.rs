@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use libc::mode_t;
 use plfs_core::store::{
-    Errno, Kind, Open, PosixFile, PosixStore, StoreFile, learn_size_limit, stat_of,
+    Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, learn_size_limit, stat_of,
 };
 use plfs_core::{
     File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers, is_layout, may_be_logical,
@@ -16,7 +16,7 @@ use plfs_core::{
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::DupFlags;
 
-use crate::attributes::process_lock_fd;
+use crate::attributes::{process_lock_fd, taken_stat};
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
 use crate::packed::{PLFS_IS_PACKED, open_passed, stand_in_of};
@@ -52,6 +52,19 @@ pub const PLFS_NOT_OPENED: c_int = -5001;
 /// is, or a new file is no plain one; so open it first.
 pub const PLFS_PERHAPS_NEW: c_int = -5004;
 
+/// What a first open of a path gave.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct plfs_first_open {
+    /// A descriptor, a negative errno, or a word of [`plfs_door_open`].
+    pub fd: c_int,
+    /// What fstat(2) has said of the descriptor since; or NULL.
+    pub stat: *const libc::stat,
+}
+
+/// What a path led to, and its stat if somebody has asked.
+type Found = (OwnedFd, Option<Stat>);
+
 /// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file, or will be
 /// one when others write it. Gives a descriptor, which is the caller's.
 ///
@@ -62,32 +75,38 @@ pub const PLFS_PERHAPS_NEW: c_int = -5004;
 /// placeholder: open for reading on the file's inode, it holds the number and answers stat, locks
 /// and F_GETFL; close both.
 ///
-/// `first` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
+/// `first.fd` is what openat(2) gave the caller for the same path and flags, but without O_CREAT,
 /// O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
 /// The open of a FIFO waits for the other end, and what waits should not be here. With
 /// PLFS_PERHAPS_NEW and O_CREAT a new plain file costs no such open, an existing one two.
 ///
 /// # Safety
-/// `path` is a C string, `out` a place for a pointer; `first` is nobody else's.
+/// `path` is a C string, `first` points to what it says, with a descriptor that is nobody else's;
+/// `out` is a place for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_open(
     dirfd: c_int,
     path: *const c_char,
     flags: c_int,
     mode: mode_t,
-    first: c_int,
+    first: *const plfs_first_open,
     out: *mut *mut PlfsFile,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    let &plfs_first_open { fd, stat } = unsafe { &*first };
     call(|| {
         // SAFETY: the caller's promises.
         let (at, out) = unsafe { (At::new(dirfd, path_arg(path)?)?, out.as_mut()) };
-        let is_guess = first == PLFS_PERHAPS_NEW;
-        let first = match first {
+        let is_guess = fd == PLFS_PERHAPS_NEW;
+        let first = match fd {
             PLFS_NOT_OPENED => None,
             PLFS_PERHAPS_NEW => Some(Err(Errno::NOENT)),
-            // SAFETY: the caller's promise.
-            0.. => Some(Ok(unsafe { OwnedFd::from_raw_fd(first) })),
-            _ => Some(Err(Errno::from_raw_os_error(-first))),
+            0.. => {
+                // SAFETY: the caller's promises.
+                let (fd, stat) = unsafe { (OwnedFd::from_raw_fd(fd), stat.as_ref()) };
+                Some(Ok((fd, stat.map(taken_stat))))
+            }
+            _ => Some(Err(Errno::from_raw_os_error(-fd))),
         };
         // SAFETY: the caller's promise.
         unsafe { open_at(dirfd, path, at, flags, mode, (first, is_guess), out) }
@@ -143,7 +162,7 @@ pub(crate) unsafe fn open_at(
     mut at: At<'_>,
     flags: c_int,
     mode: mode_t,
-    (mut first, is_guess): (Option<std::result::Result<OwnedFd, Errno>>, bool),
+    (mut first, is_guess): (Option<std::result::Result<Found, Errno>>, bool),
     out: Option<&mut *mut PlfsFile>,
 ) -> Result<i64> {
     let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
@@ -168,8 +187,8 @@ pub(crate) unsafe fn open_at(
         if !(create && exclusive) {
             // Without O_TRUNC: it may be a superblock.
             let how = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
-            match first.take().unwrap_or_else(|| native(how)) {
-                Ok(fd) => match existing(fd, &mut at, flags, &native, out)? {
+            match first.take().unwrap_or_else(|| native(how).map(|fd| (fd, None))) {
+                Ok(found) => match existing(found, &mut at, flags, &native, out)? {
                     Some(fd) => return Ok(fd),
                     // It got a container at this moment.
                     None => continue,
@@ -299,7 +318,7 @@ fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {
 
 /// `None`: to be opened again.
 fn existing(
-    fd: OwnedFd,
+    (fd, stat): Found,
     at: &mut At<'_>,
     flags: c_int,
     native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
@@ -308,7 +327,7 @@ fn existing(
     // A PosixFile is closed when it is dropped, by system call and not through libc; only the last
     // return gives it away.
     let opened = PosixFile::from_fd(fd);
-    let stat = opened.stat()?;
+    let stat = stat.map_or_else(|| opened.stat(), Ok)?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
     if stat.kind == Kind::Dir && flags & libc::O_CREAT != 0 {

@@ -7,10 +7,10 @@ use std::path::Path;
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::SUPERBLOCK_BYTES;
 use plfs_core::pack::PackStat;
-use plfs_core::store::{Errno, Kind, Links, OpenDir, Stat, Time};
+use plfs_core::store::{Errno, Links, OpenDir};
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 
-use crate::attributes::BLOCK_BYTES;
+use crate::attributes::{BLOCK_BYTES, taken_stat};
 use crate::flat;
 use crate::managed::managed_path;
 use crate::packed::must_not_lead_through_file;
@@ -47,23 +47,7 @@ pub unsafe extern "C" fn plfs_door_fix_stat(
         if st.st_mode & libc::S_IFMT != libc::S_IFREG || !has_length && st.st_nlink <= 1 {
             return Ok(0);
         }
-        // The type of st_nlink differs between architectures.
-        #[allow(clippy::unnecessary_cast)]
-        let stat = Stat {
-            dev: st.st_dev,
-            ino: st.st_ino,
-            kind: Kind::File,
-            mode: st.st_mode & 0o7777,
-            nlink: st.st_nlink as u64,
-            uid: st.st_uid,
-            gid: st.st_gid,
-            len: st.st_size as u64,
-            blocks: st.st_blocks as u64,
-            atime: Time { sec: st.st_atime, nsec: st.st_atime_nsec as u32 },
-            mtime: Time { sec: st.st_mtime, nsec: st.st_mtime_nsec as u32 },
-            // Distinguishes a file from an earlier one with the same inode number.
-            ctime: Time { sec: st.st_ctime, nsec: st.st_ctime_nsec as u32 },
-        };
+        let stat = taken_stat(st);
         // SAFETY: the caller's promise.
         let fixed = if path.is_null() || unsafe { *path } == 0 {
             plfs()?.resolve_via(

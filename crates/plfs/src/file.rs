@@ -106,14 +106,14 @@ struct Reader {
 }
 
 impl File {
-    pub(crate) fn new(logical: Arc<LogicalFile>, path: &Path, access: Access) -> File {
+    pub(crate) fn new(logical: Arc<LogicalFile>, path: Arc<Path>, access: Access) -> File {
         let reader =
             Reader { prefetch: Prefetch::new(logical.container.local), pieces: Pieces::default() };
         File {
             plain: None,
             packed: None,
             logical: OnceLock::from(logical),
-            path: path.into(),
+            path,
             access,
             reader: Mutex::new(reader),
             wrote: AtomicBool::new(false),

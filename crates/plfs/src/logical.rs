@@ -2,7 +2,7 @@
 //! writes are visible at once.
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plfs_format::summary::Summary;
@@ -67,12 +67,12 @@ enum Stage {
 pub(crate) struct LogicalFile {
     pub(crate) container: Arc<Container>,
     pub(crate) config: Arc<Config>,
-    /// The directory of the name that it was opened by.
-    name_dir: Option<PathBuf>,
+    /// The name that it was opened by.
+    name: Arc<Path>,
     /// The summary as it was when the file was opened, and the index logs read since.
     totals: Mutex<Totalizer>,
-    /// `None` until the first read.
-    index: RwLock<Option<Index>>,
+    /// `None` until the first read. Boxed: a file that is only opened does not move its kilobyte.
+    index: RwLock<Option<Box<Index>>>,
     /// Someone opened the file after the index was loaded: look again before the next read.
     stale: AtomicBool,
     /// Counts who opened the file, or locked it: what is written from then on is younger than what
@@ -166,7 +166,7 @@ impl LogicalFile {
         config: Arc<Config>,
         sessions: Arc<Sessions>,
         creation: Option<Arc<dyn StoreFile>>,
-        name: &Path,
+        name: &Arc<Path>,
     ) -> LogicalFile {
         let file = LogicalFile::new(container, config, sessions, None, name);
         file.stage.store(Stage::Created as u8, Ordering::Release);
@@ -180,10 +180,10 @@ impl LogicalFile {
         config: Arc<Config>,
         sessions: Arc<Sessions>,
         summary: Option<Summary>,
-        name: &Path,
+        name: &Arc<Path>,
     ) -> LogicalFile {
         LogicalFile {
-            name_dir: name.parent().map(Path::to_path_buf),
+            name: name.clone(),
             in_place: OnceLock::new(),
             given_horizon: Mutex::new(None),
             watched: AtomicBool::new(false),
@@ -289,7 +289,7 @@ impl LogicalFile {
     }
 
     /// The index, with everything in it that a read must see.
-    pub(crate) fn index(&self) -> Result<RwLockReadGuard<'_, Option<Index>>> {
+    pub(crate) fn index(&self) -> Result<RwLockReadGuard<'_, Option<Box<Index>>>> {
         // What a failure took is in no log: without it older bytes would show.
         let dirty = || match self.is_at(Stage::Joined) {
             true => read(&self.writer)
@@ -323,10 +323,11 @@ impl LogicalFile {
         error
     }
 
-    fn look(&self, slot: &mut Option<Index>, stale: bool) -> Result<()> {
+    fn look(&self, slot: &mut Option<Box<Index>>, stale: bool) -> Result<()> {
         let begun = match slot.as_mut() {
             None => {
-                *slot = Some(Index::load_summed_up(&self.container, self.settled()?)?);
+                let index = Index::load_summed_up(&self.container, self.settled()?)?;
+                *slot = Some(Box::new(index));
                 true
             }
             Some(index) => stale && index.refresh(&self.container)?,
@@ -359,7 +360,7 @@ impl LogicalFile {
     /// Does without a flat index that has data which is missing, if the logs may know better.
     /// Whether they may.
     pub(crate) fn doubt_flat(&self) -> Result<bool> {
-        let doubted = write(&self.index).as_mut().is_some_and(Index::doubt);
+        let doubted = write(&self.index).as_mut().is_some_and(|index| index.doubt());
         if doubted {
             self.do_without_flat()?;
         }
@@ -397,7 +398,7 @@ impl LogicalFile {
             writer.set().observe(index.max_stamp());
             writer.seal();
         }
-        *slot = Some(index);
+        *slot = Some(Box::new(index));
         Ok(())
     }
 
@@ -411,7 +412,7 @@ impl LogicalFile {
             return Ok(writer.clone());
         }
         // The index is locked before the writer, or not at the same time.
-        let was_read = read(&self.index).as_ref().map_or(0, Index::max_stamp);
+        let was_read = read(&self.index).as_ref().map_or(0, |index| index.max_stamp());
         let mut slot = write(&self.writer);
         if let Some(writer) = slot.as_ref() {
             return Ok(writer.clone());
@@ -529,7 +530,7 @@ impl LogicalFile {
             if sync {
                 self.sessions.sync(&self.container, None)?;
                 catalog::sync_logs(&self.container, None)?;
-                let (created, named) = (lock(&self.creation).clone(), self.name_dir.as_deref());
+                let (created, named) = (lock(&self.creation).clone(), self.name.parent());
                 catalog::sync_names(&self.container, created.as_deref(), named)?;
             }
             return Ok(None);
@@ -573,7 +574,7 @@ impl LogicalFile {
         if sync {
             commit.sync_index()?;
             writer.set().sync_names_once(|| {
-                let (created, named) = (lock(&self.creation).clone(), self.name_dir.as_deref());
+                let (created, named) = (lock(&self.creation).clone(), self.name.parent());
                 self.container.sync_names(created.as_deref(), named)
             })?;
             // What was written in earlier sessions, and closed without a sync, counts as well;
@@ -953,7 +954,7 @@ impl LogicalFile {
 }
 
 /// Hands what was written so far to the store, and its records to the index.
-fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> {
+fn freeze(commit: &mut Committing<'_>, index: &mut Option<Box<Index>>) -> Result<()> {
     let fresh = commit.freeze()?;
     if let Some(index) = index.as_mut() {
         index.add_own(&fresh);
@@ -965,7 +966,7 @@ fn freeze(commit: &mut Committing<'_>, index: &mut Option<Index>) -> Result<()> 
 /// then.
 fn append(
     commit: &mut Committing<'_>,
-    index: &mut Option<Index>,
+    index: &mut Option<Box<Index>>,
     cut: Option<u64>,
 ) -> Result<Option<u64>> {
     let committed = commit.append(cut)?;
@@ -978,7 +979,7 @@ fn append(
 /// Appends that the file reaches `size` at least, if it does not: gives the stamp of that.
 fn reserve(
     commit: &mut Committing<'_>,
-    index: &mut Option<Index>,
+    index: &mut Option<Box<Index>>,
     size: u64,
     now: &dyn Fn() -> Result<(u64, u64)>,
 ) -> Result<Option<u64>> {
@@ -990,7 +991,7 @@ fn reserve(
 }
 
 /// Commits what a writer has that nobody writes with any more.
-fn commit_rest(writer: &Writer, index: &mut Option<Index>, promise: Durability) -> Result<()> {
+fn commit_rest(writer: &Writer, index: &mut Option<Box<Index>>, promise: Durability) -> Result<()> {
     writer.check()?;
     if !writer.has_uncommitted() {
         return Ok(());

@@ -389,12 +389,13 @@ impl Plfs {
         let container = container.opened(uid, gid);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
+        let path: Arc<Path> = path.into();
         let logical = Arc::new(LogicalFile::created(
             Arc::new(container),
             self.process.config.clone(),
             self.process.sessions.clone(),
             (!reopens).then(|| creation.clone()),
-            path,
+            &path,
         ));
         lock(&self.process.open).insert(key, &logical);
         Ok((File::new(logical, path, options.access), creation))
@@ -483,7 +484,7 @@ impl Plfs {
             if stays == NameFile::Closes {
                 logical.container.open_now();
             }
-            return Ok(Some(File::new(logical, path, access)));
+            return Ok(Some(File::new(logical, path.into(), access)));
         }
         let (uid, gid) = (stat.uid, stat.gid);
         let (container, summary) = match self.remembered_at(path, stat) {
@@ -497,7 +498,8 @@ impl Plfs {
             },
         };
         let container = Arc::new(container);
-        let logical = self.process.share(container, summary, path);
+        let path: Arc<Path> = path.into();
+        let logical = self.process.share(container, summary, &path);
         if stays == NameFile::Closes {
             logical.container.open_now();
         }

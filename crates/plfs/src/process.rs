@@ -95,7 +95,7 @@ impl Process {
         &self,
         container: Arc<Container>,
         summary: Option<Summary>,
-        path: &Path,
+        path: &Arc<Path>,
     ) -> Arc<LogicalFile> {
         if container.superblock.has_base {
             self.based.fetch_add(1, Ordering::AcqRel);

@@ -30,6 +30,8 @@ pub struct Container {
     pub superblock: Arc<Superblock>,
     /// Its directory on the root backend.
     pub dir: PathBuf,
+    /// Bytes of `dir` that are the root: who asks for that at each open takes no path apart.
+    root_len: usize,
     /// `dev` and `ino` of the names: of `super`, or of `base` if there is one.
     pub identity: (u64, u64),
     /// Whether writes end in this machine's page cache (see [`Store::is_local`]).
@@ -276,7 +278,7 @@ impl Container {
 
     /// The root: the directory that has the `.plfs` in which the container is.
     pub fn root(&self) -> &Path {
-        root_of(&self.dir)
+        Path::new(OsStr::from_bytes(&self.dir.as_os_str().as_bytes()[..self.root_len]))
     }
 
     fn table(&self) -> Table<'_> {
@@ -499,6 +501,7 @@ impl Container {
         Container {
             store,
             superblock: Arc::new(superblock),
+            root_len: root_of(&dir).as_os_str().len(),
             dir,
             identity,
             local,

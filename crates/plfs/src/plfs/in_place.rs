@@ -62,7 +62,7 @@ impl Plfs {
             && (stat.nlink <= 1 || base::is_begun(file.as_ref(), stat))
             && let Some(logical) = self.promote(file.as_ref(), stat, path)?
         {
-            let handle = File::new(logical, path, access);
+            let handle = File::new(logical, Arc::from(path), access);
             if options.truncate {
                 handle.mark_written();
             }
@@ -138,7 +138,7 @@ impl Plfs {
         self.made_one();
         container.index_bytes = config.index_bytes;
         let container = Arc::new(container.opened(stat.uid, stat.gid));
-        Ok(Some(self.process.share(container, summary, path)))
+        Ok(Some(self.process.share(container, summary, &Arc::from(path))))
     }
 
     /// Whether a new file at `path` is a plain one. So are those where no container can be.
