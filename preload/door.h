@@ -24,6 +24,8 @@ struct thread_state {
 	uint64_t mask;
 	/* In the handler of a fault inside libplfs: it cannot be entered. */
 	bool closed;
+	/* A signal that ends the program, after the call of ours or what it has still to commit. */
+	int ending;
 };
 extern __thread struct thread_state door_thread __attribute__((tls_model("initial-exec")));
 
@@ -36,6 +38,9 @@ void signals_restore(const uint64_t *old);
 /* From now on memory_is_there can tell. Called when the first file is opened, or a path looked at.
  */
 void signals_see_faults(void);
+/* From now on a signal that ends the program lets it commit before. Called when the first file is
+ * opened for writing. */
+void signals_see_endings(void);
 /* Can these bytes be read, or written? Touches each page of them. The answer for memory that
  * another thread unmaps meanwhile is as good as the kernel's. */
 bool memory_is_there(const void *memory, size_t n, bool written);
@@ -389,5 +394,7 @@ void adopt_passed(int fd);
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
 int64_t commit_all(void);
 void leave_process(void);
+/* The same for ever: for who has a signal end the process. */
+void end_process(void);
 
 #endif

@@ -53,6 +53,11 @@ int64_t commit_all(void)
 	return rc;
 }
 
+void end_process(void)
+{
+	tell_loss(PLFS(plfs_door_end()));
+}
+
 void leave_process(void)
 {
 	if (is_idle())

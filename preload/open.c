@@ -31,6 +31,8 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 		return -1;
 	}
 	door_begin_table();
+	if ((flags & O_ACCMODE) != O_RDONLY)
+		signals_see_endings();
 	/* Who reads it as if it were plain, because dup2 has just put it there, is at its end. */
 	if (is_new && !OFD_IS_PLAIN(o))
 		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
@@ -244,8 +246,8 @@ static bool open_in_flat(int dirfd, const char *path, int flags, mode_t mode, in
 
 static const plfs_first_open not_opened = {.fd = PLFS_NOT_OPENED};
 
-static int open_through_door(int dirfd, const char *path, int flags, mode_t mode,
-	plfs_first_open first)
+static int open_through_door(
+	int dirfd, const char *path, int flags, mode_t mode, plfs_first_open first)
 {
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
@@ -266,8 +268,8 @@ static int open_through_door(int dirfd, const char *path, int flags, mode_t mode
 	return opened_by_door(fd, file, flags);
 }
 
-/* `first` is open on what `path` leads to, in a managed directory. Not inlined: calls on other files
- * would have its stack. */
+/* `first` is open on what `path` leads to, in a managed directory. Not inlined: calls on other
+ * files would have its stack. */
 __attribute__((noinline)) static int open_found(
 	int dirfd, const char *path, int flags, mode_t mode, int first)
 {

@@ -7,6 +7,10 @@
  * it, with all that it knows of it, until the call ends and puts the mask back. Else it calls the
  * handler. Calls that nothing interrupts cost two additions and a test.
  *
+ * A signal that ends the program by default comes to on_signal too, once a file is open for
+ * writing: what the program has written is committed before. A second one in a call of ours ends it
+ * at once.
+ *
  * A fault inside a call of ours (SIGSEGV and its kin) cannot wait. The handler runs at once, and
  * libplfs is closed to the thread as long as it runs: calls on PLFS files fail with EIO. If the
  * handler does not return, it stays closed to the thread.
@@ -27,9 +31,11 @@ __thread struct thread_state door_thread __attribute__((tls_model("initial-exec"
 /* What the program has asked for each signal; the rest (mask, flags) the kernel has. */
 static struct {
 	_Atomic(void (*)(int, siginfo_t *, void *)) handler;
-	/* SA_SIGINFO and SA_RESETHAND of the program, which we set and emulate ourselves. */
-	_Atomic int flags;
+	_Atomic int flags; /* OUR_FLAGS of the program's */
 } asked[NSIG];
+
+/* What we set, or emulate, ourselves. */
+#define OUR_FLAGS (SA_SIGINFO | SA_ONSTACK | (int)SA_RESETHAND)
 
 /* Faults of memory_is_there end here; NULL while none is expected. The compiler's own setjmp takes
  * five words, and a read or a write with it 2 ns less. */
@@ -37,6 +43,9 @@ static struct {
 static __thread void **volatile probe __attribute__((tls_model("initial-exec")));
 /* Does on_signal get SIGSEGV and SIGBUS? */
 static _Atomic bool faults_are_seen;
+
+/* Signals that on_signal gets for their default action, too. */
+static _Atomic uint64_t seen;
 
 static bool is_fault(int sig, const siginfo_t *info)
 {
@@ -59,6 +68,17 @@ static bool is_fault(int sig, const siginfo_t *info)
 	(~(SIGNAL_BIT(SIGSEGV) | SIGNAL_BIT(SIGBUS) | SIGNAL_BIT(SIGFPE) | SIGNAL_BIT(SIGILL) | \
 		SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGSYS) | SIGNAL_BIT(32) | SIGNAL_BIT(33)))
 
+/* Those without a handler end the program (signal(7)); SIGKILL does it unseen, and for the signals
+ * of real time nobody leaves it at that. */
+#define ENDING \
+	(SIGNAL_BIT(SIGHUP) | SIGNAL_BIT(SIGINT) | SIGNAL_BIT(SIGQUIT) | SIGNAL_BIT(SIGILL) | \
+		SIGNAL_BIT(SIGTRAP) | SIGNAL_BIT(SIGABRT) | SIGNAL_BIT(SIGBUS) | \
+		SIGNAL_BIT(SIGFPE) | SIGNAL_BIT(SIGUSR1) | SIGNAL_BIT(SIGSEGV) | \
+		SIGNAL_BIT(SIGUSR2) | SIGNAL_BIT(SIGPIPE) | SIGNAL_BIT(SIGALRM) | \
+		SIGNAL_BIT(SIGTERM) | SIGNAL_BIT(SIGSTKFLT) | SIGNAL_BIT(SIGXCPU) | \
+		SIGNAL_BIT(SIGXFSZ) | SIGNAL_BIT(SIGVTALRM) | SIGNAL_BIT(SIGPROF) | \
+		SIGNAL_BIT(SIGIO) | SIGNAL_BIT(SIGPWR) | SIGNAL_BIT(SIGSYS))
+
 static void set_mask(const uint64_t *mask, uint64_t *old)
 {
 	RAW(SYS_rt_sigprocmask, (long)SIG_SETMASK, mask, old, sizeof *mask);
@@ -78,10 +98,13 @@ void signals_restore(const uint64_t *old)
 void signals_deliver(void)
 {
 	door_thread.waiting = false;
-	int saved = errno;
+	int saved = errno, ending = door_thread.ending;
 	uint64_t mask = door_thread.mask;
+	door_thread.ending = 0;
 	/* The kernel calls on_signal before this returns. */
 	set_mask(&mask, NULL);
+	if (ending)
+		RAW(SYS_tgkill, (long)getpid(), RAW(SYS_gettid), (long)ending);
 	errno = saved;
 }
 
@@ -99,14 +122,44 @@ static void defer(int sig, siginfo_t *info, ucontext_t *context)
 		RAW(SYS_tgkill, process, thread, (long)sig);
 }
 
-/* What the kernel does without a handler. The signal is pending when this returns. */
-static void default_action(int sig, siginfo_t *info)
+/* Whether the instruction is made again when the handler returns, with the fault. */
+static bool comes_again(int sig, const siginfo_t *info)
+{
+	return is_fault(sig, info) && sig != SIGTRAP && sig != SIGSYS &&
+	       !(sig == SIGBUS && info->si_code == BUS_MCEERR_AO);
+}
+
+/* What the kernel does without a handler; it is pending when this returns. */
+static void end_now(int sig, siginfo_t *info)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	REAL(sigaction)(sig, &action, NULL);
-	/* A fault comes again by itself. */
-	if (!is_fault(sig, info))
+	/* Else a core dump says by what address. */
+	if (!comes_again(sig, info))
 		RAW(SYS_tgkill, (long)getpid(), RAW(SYS_gettid), (long)sig);
+}
+
+/* The signal has no handler, and the thread is in no call of ours. */
+static void default_action(int sig, siginfo_t *info)
+{
+	if ((ENDING & SIGNAL_BIT(sig)) && !door_thread.closed) {
+		door_thread.ending = sig;
+		end_process();
+	}
+	end_now(sig, info);
+}
+
+/* The same in the middle of a call of ours. */
+static void default_action_later(int sig, siginfo_t *info, ucontext_t *context)
+{
+	if (door_thread.ending) {
+		end_now(sig, info);
+		return;
+	}
+	door_thread.ending = sig;
+	if (!door_thread.waiting)
+		memcpy(&door_thread.mask, &context->uc_sigmask, sizeof door_thread.mask);
+	door_thread.waiting = true;
 }
 
 static void call_handler(int sig, siginfo_t *info, void *context)
@@ -116,12 +169,17 @@ static void call_handler(int sig, siginfo_t *info, void *context)
 		default_action(sig, info);
 		return;
 	}
+	/* Since the kernel sent it here. */
+	if (handler == (void *)SIG_IGN)
+		return;
 	int flags = atomic_load(&asked[sig].flags);
 	struct sigaction action;
-	if ((flags & SA_RESETHAND) && REAL(sigaction)(sig, NULL, &action) == 0) {
+	if ((flags & SA_RESETHAND) && (atomic_load(&seen) & SIGNAL_BIT(sig))) {
+		atomic_store(&asked[sig].handler, NULL);
+	} else if ((flags & SA_RESETHAND) && REAL(sigaction)(sig, NULL, &action) == 0) {
 		/* Mask and flags stay, as the kernel has it. */
 		action.sa_handler = SIG_DFL;
-		action.sa_flags = (action.sa_flags & ~SA_SIGINFO) | flags;
+		action.sa_flags = (action.sa_flags & ~OUR_FLAGS) | flags;
 		REAL(sigaction)(sig, &action, NULL);
 	}
 	handler(sig, info, context);
@@ -143,6 +201,9 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 		own_stack = stack == OWN_STACK_BUSY ? stack : OWN_STACK_ASK;
 		call_handler(sig, info, context);
 		own_stack = stack;
+	} else if (!fault && atomic_load(&asked[sig].handler) == (void *)SIG_DFL) {
+		default_action_later(sig, info, context);
+		errno = saved;
 	} else if (!fault) {
 		defer(sig, info, context);
 		errno = saved;
@@ -162,23 +223,24 @@ static bool has_handlers(int sig)
 	return sig > 0 && sig < NSIG && sig != SIGKILL && sig != SIGSTOP && (sig < 32 || sig > 33);
 }
 
-/* `sees_fault`: on_signal is there for the default action, too. */
-static int set_action(int sig, const struct sigaction *act, struct sigaction *old, bool sees_fault)
+EXPORT int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
 {
+	if (!has_handlers(sig))
+		return REAL(sigaction)(sig, act, old);
 	void *handler = (void *)atomic_load(&asked[sig].handler);
 	int flags = atomic_load(&asked[sig].flags);
 	struct sigaction mine, prior;
 	if (act) {
 		mine = *act;
 		void *wanted = (void *)mine.sa_sigaction;
-		bool seen = sees_fault && wanted == (void *)SIG_DFL;
-		if (seen || (wanted != (void *)SIG_DFL && wanted != (void *)SIG_IGN)) {
-			atomic_store(&asked[sig].flags,
-				mine.sa_flags & (SA_SIGINFO | (int)SA_RESETHAND));
-			atomic_store(&asked[sig].handler, mine.sa_sigaction);
+		bool sees_default = wanted == (void *)SIG_DFL &&
+				    (atomic_load(&seen) & SIGNAL_BIT(sig));
+		atomic_store(&asked[sig].flags, mine.sa_flags & OUR_FLAGS);
+		atomic_store(&asked[sig].handler, mine.sa_sigaction);
+		if (sees_default || (wanted != (void *)SIG_DFL && wanted != (void *)SIG_IGN)) {
 			mine.sa_sigaction = on_signal;
 			mine.sa_flags = (mine.sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO;
-			if (seen)
+			if (sees_default)
 				mine.sa_flags |= SA_ONSTACK;
 		}
 	}
@@ -188,20 +250,10 @@ static int set_action(int sig, const struct sigaction *act, struct sigaction *ol
 		*old = prior;
 		if (prior.sa_sigaction == on_signal) {
 			old->sa_sigaction = (void (*)(int, siginfo_t *, void *))handler;
-			old->sa_flags = (prior.sa_flags & ~SA_SIGINFO) | flags;
-			if (handler == (void *)SIG_DFL)
-				old->sa_flags = flags;
+			old->sa_flags = (prior.sa_flags & ~OUR_FLAGS) | flags;
 		}
 	}
 	return 0;
-}
-
-EXPORT int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
-{
-	if (!has_handlers(sig))
-		return REAL(sigaction)(sig, act, old);
-	bool sees_fault = (sig == SIGSEGV || sig == SIGBUS) && atomic_load(&faults_are_seen);
-	return set_action(sig, act, old, sees_fault);
 }
 ALIAS(sigaction, __sigaction);
 
@@ -269,40 +321,65 @@ EXPORT sighandler_t sigset(int sig, sighandler_t handler)
 	return sigismember(&before, sig) ? SIG_HOLD : prior;
 }
 
+/* From now on on_signal gets the signal for its default action, too. False: it has a handler of
+ * somebody who did not ask libc, such as a sanitizer's. */
+static bool see(int sig)
+{
+	struct sigaction now,
+		mine = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	if (REAL(sigaction)(sig, NULL, &now) < 0)
+		return false;
+	if (now.sa_handler == SIG_DFL && REAL(sigaction)(sig, &mine, &now) == 0 &&
+		now.sa_sigaction == on_signal)
+		/* Another thread asked for a handler at this moment. */
+		REAL(sigaction)(sig, &now, NULL);
+	if (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN && now.sa_sigaction != on_signal)
+		return false;
+	atomic_fetch_or(&seen, SIGNAL_BIT(sig));
+	return true;
+}
+
 static intptr_t see_faults(void *unused)
 {
 	(void)unused;
-	static const int faults[] = {SIGSEGV, SIGBUS};
-	bool all = true;
-	for (int i = 0; i < 2; i++) {
-		struct sigaction now;
-		if (REAL(sigaction)(faults[i], NULL, &now) < 0)
-			continue;
-		if (now.sa_handler == SIG_DFL) {
-			struct sigaction action = {.sa_handler = SIG_DFL};
-			set_action(faults[i], &action, NULL, true);
-		} else if (now.sa_sigaction != on_signal) {
-			/* Somebody's who did not ask libc, such as a sanitizer's. */
-			all = false;
-		}
-	}
-	atomic_store(&faults_are_seen, all);
+	bool segv = see(SIGSEGV), bus = see(SIGBUS);
+	atomic_store(&faults_are_seen, segv && bus);
 	return 0;
+}
+
+static intptr_t see_endings(void *unused)
+{
+	(void)unused;
+	for (int sig = 1; sig < 32; sig++)
+		if (ENDING & ~atomic_load(&seen) & SIGNAL_BIT(sig))
+			see(sig);
+	return 0;
+}
+
+/* Who comes at the same time waits, and so does a fork: without the handlers a bad address ends the
+ * program. */
+static void once(_Atomic bool *done, intptr_t (*call)(void *))
+{
+	if (atomic_load_explicit(done, memory_order_acquire))
+		return;
+	fd_hold_numbers();
+	if (!atomic_load(done)) {
+		own_stack_call(call, NULL);
+		atomic_store(done, true);
+	}
+	fd_release_numbers();
 }
 
 void signals_see_faults(void)
 {
 	static _Atomic bool done;
-	if (atomic_load_explicit(&done, memory_order_acquire))
-		return;
-	/* Who comes at the same time waits, and so does a fork: without the handlers a bad address
-	 * ends the program. */
-	fd_hold_numbers();
-	if (!atomic_load(&done)) {
-		own_stack_call(see_faults, NULL);
-		atomic_store(&done, true);
-	}
-	fd_release_numbers();
+	once(&done, see_faults);
+}
+
+void signals_see_endings(void)
+{
+	static _Atomic bool done;
+	once(&done, see_endings);
 }
 
 /* The kernel's pages have at least this size on every machine. */

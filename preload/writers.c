@@ -106,6 +106,7 @@ static int begin(int fd, int flags)
 	w->flags = flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC);
 	w->position = 0;
 	door_begin_table();
+	signals_see_endings();
 	word_lock(&w->lock);
 	/* Here before it is in the node's table. Who makes a handle on the file enters that there,
 	 * and then looks here: one sees the other. */

@@ -153,6 +153,12 @@ int plfs_door_process_lock_fd(plfs_file *file, int open);
 void plfs_door_at_exit(void (*leave)(void));
 
 /**
+ * plfs_exit for a signal that ends the process: all calls that have begun end before, and all
+ * others wait for ever. So nothing is written that is lost, and the caller has to end the process.
+ */
+int plfs_door_end(void);
+
+/**
  * The program has changed RLIMIT_FSIZE.
  */
 void plfs_door_size_limit_changed(void);

@@ -96,7 +96,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<i64>) -> i64 {
 }
 
 /// [`call`] by who has the gate.
-fn behind_gate(body: impl FnOnce() -> Result<i64>) -> i64 {
+pub(crate) fn behind_gate(body: impl FnOnce() -> Result<i64>) -> i64 {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
