@@ -155,6 +155,7 @@ void plfs_door_at_exit(void (*leave)(void));
 /**
  * plfs_exit for a signal that ends the process: all calls that have begun end before, and all
  * others wait for ever. So nothing is written that is lost, and the caller has to end the process.
+ * -EBUSY if one that has begun does not end in 5 s.
  */
 int plfs_door_end(void);
 

@@ -4,15 +4,14 @@ use std::ffi::{c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use libc::mode_t;
 use plfs_core::store::{
     Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, learn_size_limit, stat_of,
 };
 use plfs_core::{
-    FORK_GATE, File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers, is_layout,
-    may_be_logical,
+    File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers, is_layout, may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::DupFlags;
@@ -22,7 +21,7 @@ use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
 use crate::packed::{PLFS_IS_PACKED, open_passed, stand_in_of};
 use crate::{
-    Failure, LEAVE, Result, absolute, behind_gate, borrow, call, has_parent, here, link_of,
+    Failure, LEAVE, Result, absolute, at_the_end, borrow, call, has_parent, here, link_of,
     path_arg, plfs,
 };
 
@@ -540,12 +539,10 @@ pub extern "C" fn plfs_door_at_exit(leave: extern "C" fn()) {
 
 /// plfs_exit for a signal that ends the process: all calls that have begun end before, and all
 /// others wait for ever. So nothing is written that is lost, and the caller has to end the process.
+/// -EBUSY if one that has begun does not end in 5 s.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_end() -> c_int {
-    // The work, while others go on.
-    call(|| plfs()?.leave_all().map(|()| 0).map_err(Failure::from));
-    std::mem::forget(FORK_GATE.write().unwrap_or_else(PoisonError::into_inner));
-    behind_gate(|| plfs()?.exit().map(|()| 0).map_err(Failure::from)) as c_int
+    at_the_end(|| plfs()?.exit().map(|()| 0).map_err(Failure::from)) as c_int
 }
 
 /// The program has changed RLIMIT_FSIZE.

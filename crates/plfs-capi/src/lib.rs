@@ -31,7 +31,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Once, OnceLock, PoisonError, RwLockWriteGuard};
+use std::sync::{Once, OnceLock, PoisonError, RwLockWriteGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use plfs_core::store::{Errno, Links};
 use plfs_core::{Config, Error, FORK_GATE, Plfs};
@@ -91,12 +92,54 @@ thread_local! {
 pub(crate) fn call(body: impl FnOnce() -> Result<i64>) -> i64 {
     // Every call holds the gate shared; fork takes it alone, so that no lock of ours is held by a
     // thread that the child does not have.
+    if ENDING.load(Ordering::Relaxed) {
+        wait_for_the_end();
+    }
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
     behind_gate(body)
 }
 
+/// A signal ends the process: see [`door::plfs_door_end`].
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// How long the calls that have begun may take then, on storage that is slow. One that the signal
+/// has interrupted never ends: libplfs was not called through the preload library, which waits for
+/// the end of a call.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+#[cold]
+fn wait_for_the_end() {
+    while ENDING.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Keeps all calls out that have not begun, for ever, and does `body` when the others have ended.
+/// EBUSY if they do not.
+pub(crate) fn at_the_end(body: impl FnOnce() -> Result<i64>) -> i64 {
+    // Another thread has such a signal, too: its commit is this one's.
+    while ENDING.swap(true, Ordering::Relaxed) {
+        wait_for_the_end();
+    }
+    let begun = Instant::now();
+    let gate = loop {
+        match FORK_GATE.try_write() {
+            Ok(gate) => break gate,
+            Err(TryLockError::Poisoned(gate)) => break gate.into_inner(),
+            Err(TryLockError::WouldBlock) if begun.elapsed() > END_WAIT => {
+                ENDING.store(false, Ordering::Relaxed);
+                let text = "a call did not end";
+                return behind_gate(|| Err(Failure::new(Errno::BUSY, text)));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    std::mem::forget(gate);
+    behind_gate(body)
+}
+
 /// [`call`] by who has the gate.
-pub(crate) fn behind_gate(body: impl FnOnce() -> Result<i64>) -> i64 {
+fn behind_gate(body: impl FnOnce() -> Result<i64>) -> i64 {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
@@ -172,6 +215,7 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn after_fork_in_child() {
+    ENDING.store(false, Ordering::Relaxed);
     after_fork();
     call(|| {
         plfs()?.after_fork_in_child();
