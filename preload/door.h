@@ -24,8 +24,9 @@ struct thread_state {
 	uint64_t mask;
 	/* In the handler of a fault inside libplfs: it cannot be entered. */
 	bool closed;
-	/* A signal that ends the program, after the call of ours or what it has still to commit. */
+	/* A signal that ends the program, after the call of ours; or the program ends here. */
 	int ending;
+#define ENDS_HERE (-1)
 };
 extern __thread struct thread_state door_thread __attribute__((tls_model("initial-exec")));
 
@@ -41,6 +42,12 @@ void signals_see_faults(void);
 /* From now on a signal that ends the program lets it commit before. Called when the first file is
  * opened for writing. */
 void signals_see_endings(void);
+/* True if such a signal has come to this thread, and waits for the end of this call. Does not
+ * return if it has come to another one. */
+bool signals_let_end(void);
+void signals_after_fork_in_child(void);
+/* system(3) has changed the actions of signals, unseen. */
+void signals_after_system(void);
 /* Can these bytes be read, or written? Touches each page of them. The answer for memory that
  * another thread unmaps meanwhile is as good as the kernel's. */
 bool memory_is_there(const void *memory, size_t n, bool written);

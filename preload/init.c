@@ -110,6 +110,7 @@ static void after_fork(void);
 
 static void after_fork_in_child(void)
 {
+	signals_after_fork_in_child();
 	description_after_fork_in_child();
 	writers_after_fork_in_child();
 	fd_after_fork_in_child();

@@ -8,8 +8,7 @@
  * handler. Calls that nothing interrupts cost two additions and a test.
  *
  * A signal that ends the program by default comes to on_signal too, once a file is open for
- * writing: what the program has written is committed before. A second one in a call of ours ends it
- * at once.
+ * writing: what the program has written is committed before.
  *
  * A fault inside a call of ours (SIGSEGV and its kin) cannot wait. The handler runs at once, and
  * libplfs is closed to the thread as long as it runs: calls on PLFS files fail with EIO. If the
@@ -100,11 +99,11 @@ void signals_deliver(void)
 	door_thread.waiting = false;
 	int saved = errno, ending = door_thread.ending;
 	uint64_t mask = door_thread.mask;
-	door_thread.ending = 0;
+	/* First, because a handler may leave by siglongjmp. */
+	if (ending > 0)
+		RAW(SYS_tgkill, (long)getpid(), RAW(SYS_gettid), (long)ending);
 	/* The kernel calls on_signal before this returns. */
 	set_mask(&mask, NULL);
-	if (ending)
-		RAW(SYS_tgkill, (long)getpid(), RAW(SYS_gettid), (long)ending);
 	errno = saved;
 }
 
@@ -122,51 +121,133 @@ static void defer(int sig, siginfo_t *info, ucontext_t *context)
 		RAW(SYS_tgkill, process, thread, (long)sig);
 }
 
-/* Whether the instruction is made again when the handler returns, with the fault. */
-static bool comes_again(int sig, const siginfo_t *info)
+/* --- Signals that end the program --- */
+
+/* When the first one came, CLOCK_MONOTONIC, and whether a thread commits because of it. */
+static _Atomic int64_t ending_since;
+static _Atomic bool commits;
+/* The process whose files libplfs has: not a child that somebody made without fork. */
+static _Atomic pid_t process;
+/* From now on those signals are seen. */
+static _Atomic bool endings_are_seen;
+
+/* After this time another one ends the program at once. Soon after the first comes what the same
+ * sender sends as well: SIGTERM and SIGHUP of a session that ends. */
+#define SECOND_NS ((int64_t)1000000000)
+/* And this long a commit may take, or a call that has to end before. */
+#define END_WAIT_S 10
+
+static bool sees_default(int sig)
 {
-	return is_fault(sig, info) && sig != SIGTRAP && sig != SIGSYS &&
-	       !(sig == SIGBUS && info->si_code == BUS_MCEERR_AO);
+	return (atomic_load(&seen) & SIGNAL_BIT(sig)) ||
+	       ((ENDING & SIGNAL_BIT(sig)) && atomic_load(&endings_are_seen));
 }
 
-/* What the kernel does without a handler; it is pending when this returns. */
-static void end_now(int sig, siginfo_t *info)
+/* What the kernel does without a handler. The signal is pending when this returns, with what is
+ * known of it, and no other one is delivered before. */
+static void end_now(int sig, siginfo_t *info, ucontext_t *context)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	REAL(sigaction)(sig, &action, NULL);
-	/* Else a core dump says by what address. */
-	if (!comes_again(sig, info))
-		RAW(SYS_tgkill, (long)getpid(), RAW(SYS_gettid), (long)sig);
+	uint64_t others = BLOCKABLE & ~SIGNAL_BIT(sig);
+	memcpy(&context->uc_sigmask, &others, sizeof others);
+	long pid = getpid(), thread = RAW(SYS_gettid);
+	if (RAW(SYS_rt_tgsigqueueinfo, pid, thread, (long)sig, info) < 0)
+		RAW(SYS_tgkill, pid, thread, (long)sig);
 }
 
-/* The signal has no handler, and the thread is in no call of ours. */
-static void default_action(int sig, siginfo_t *info)
+/* Handlers wait from now on, for ever. Other signals that end the program do not. */
+static void block_handlers(void)
 {
-	if ((ENDING & SIGNAL_BIT(sig)) && !door_thread.closed) {
-		door_thread.ending = sig;
-		end_process();
-	}
-	end_now(sig, info);
+	uint64_t blocked = BLOCKABLE;
+	for (int sig = 1; sig < 32; sig++)
+		if ((ENDING & SIGNAL_BIT(sig)) &&
+			atomic_load(&asked[sig].handler) == (void *)SIG_DFL)
+			blocked &= ~SIGNAL_BIT(sig);
+	set_mask(&blocked, NULL);
 }
 
-/* The same in the middle of a call of ours. */
-static void default_action_later(int sig, siginfo_t *info, ucontext_t *context)
+/* The signal comes again when it has taken too long. */
+static void limit_wait(int sig)
 {
-	if (door_thread.ending) {
-		end_now(sig, info);
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = sig};
+	struct itimerspec wait = {.it_value = {.tv_sec = END_WAIT_S}};
+	int timer;
+	if (RAW(SYS_timer_create, (long)CLOCK_MONOTONIC, &event, &timer) == 0)
+		RAW(SYS_timer_settime, (long)timer, 0L, &wait, NULL);
+}
+
+/* In the thread of another one the process ends, or goes on to end. */
+static void wait_for_end(void)
+{
+	for (;;)
+		RAW(SYS_ppoll, NULL, 0L, NULL, NULL, 0L);
+}
+
+bool signals_let_end(void)
+{
+	if (!atomic_load_explicit(&ending_since, memory_order_relaxed) ||
+		getpid() != atomic_load(&process))
+		return false;
+	if (!door_thread.ending)
+		wait_for_end();
+	return true;
+}
+
+/* The signal has no handler. In a call of ours it waits for the end of that. */
+static void default_action(int sig, siginfo_t *info, ucontext_t *context)
+{
+	pid_t pid = getpid();
+	bool is_due = door_thread.depth == 0 && door_thread.ending == sig;
+	/* The kernel spares the first process of a container. */
+	if (pid == 1 && !is_fault(sig, info))
+		return;
+	if (!(ENDING & SIGNAL_BIT(sig)) || door_thread.closed || pid != atomic_load(&process)) {
+		end_now(sig, info, context);
 		return;
 	}
-	door_thread.ending = sig;
-	if (!door_thread.waiting)
-		memcpy(&door_thread.mask, &context->uc_sigmask, sizeof door_thread.mask);
-	door_thread.waiting = true;
+	struct timespec time;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	int64_t now = time.tv_sec * (int64_t)1000000000 + time.tv_nsec, since = 0;
+	if (atomic_compare_exchange_strong(&ending_since, &since, now)) {
+		limit_wait(sig);
+	} else if (!is_due && now - since > SECOND_NS) {
+		end_now(sig, info, context);
+		return;
+	}
+	if (door_thread.depth > 0) {
+		if (door_thread.ending)
+			return;
+		door_thread.ending = sig;
+		if (!door_thread.waiting)
+			memcpy(&door_thread.mask, &context->uc_sigmask, sizeof door_thread.mask);
+		door_thread.waiting = true;
+		return;
+	}
+	block_handlers();
+	if (atomic_exchange(&commits, true)) {
+		if (door_thread.ending != ENDS_HERE)
+			wait_for_end();
+		return;
+	}
+	door_thread.ending = ENDS_HERE;
+	end_process();
+	end_now(sig, info, context);
+}
+
+void signals_after_fork_in_child(void)
+{
+	atomic_store(&process, getpid());
+	atomic_store(&ending_since, 0);
+	atomic_store(&commits, false);
+	door_thread.ending = 0;
 }
 
 static void call_handler(int sig, siginfo_t *info, void *context)
 {
 	void (*handler)(int, siginfo_t *, void *) = atomic_load(&asked[sig].handler);
 	if (handler == (void *)SIG_DFL) {
-		default_action(sig, info);
+		default_action(sig, info, context);
 		return;
 	}
 	/* Since the kernel sent it here. */
@@ -174,7 +255,7 @@ static void call_handler(int sig, siginfo_t *info, void *context)
 		return;
 	int flags = atomic_load(&asked[sig].flags);
 	struct sigaction action;
-	if ((flags & SA_RESETHAND) && (atomic_load(&seen) & SIGNAL_BIT(sig))) {
+	if ((flags & SA_RESETHAND) && sees_default(sig)) {
 		atomic_store(&asked[sig].handler, NULL);
 	} else if ((flags & SA_RESETHAND) && REAL(sigaction)(sig, NULL, &action) == 0) {
 		/* Mask and flags stay, as the kernel has it. */
@@ -183,6 +264,9 @@ static void call_handler(int sig, siginfo_t *info, void *context)
 		REAL(sigaction)(sig, &action, NULL);
 	}
 	handler(sig, info, context);
+	/* abort goes on to end the program, with SIG_DFL that nobody sees. */
+	if (sig == SIGABRT)
+		commit_all();
 }
 
 static void on_signal(int sig, siginfo_t *info, void *context)
@@ -202,7 +286,7 @@ static void on_signal(int sig, siginfo_t *info, void *context)
 		call_handler(sig, info, context);
 		own_stack = stack;
 	} else if (!fault && atomic_load(&asked[sig].handler) == (void *)SIG_DFL) {
-		default_action_later(sig, info, context);
+		default_action(sig, info, context);
 		errno = saved;
 	} else if (!fault) {
 		defer(sig, info, context);
@@ -231,16 +315,17 @@ EXPORT int sigaction(int sig, const struct sigaction *restrict act, struct sigac
 	int flags = atomic_load(&asked[sig].flags);
 	struct sigaction mine, prior;
 	if (act) {
+		/* It would take that back. */
+		signals_let_end();
 		mine = *act;
 		void *wanted = (void *)mine.sa_sigaction;
-		bool sees_default = wanted == (void *)SIG_DFL &&
-				    (atomic_load(&seen) & SIGNAL_BIT(sig));
+		bool is_seen = wanted == (void *)SIG_DFL && sees_default(sig);
 		atomic_store(&asked[sig].flags, mine.sa_flags & OUR_FLAGS);
 		atomic_store(&asked[sig].handler, mine.sa_sigaction);
-		if (sees_default || (wanted != (void *)SIG_DFL && wanted != (void *)SIG_IGN)) {
+		if (is_seen || (wanted != (void *)SIG_DFL && wanted != (void *)SIG_IGN)) {
 			mine.sa_sigaction = on_signal;
 			mine.sa_flags = (mine.sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO;
-			if (sees_default)
+			if (is_seen)
 				mine.sa_flags |= SA_ONSTACK;
 		}
 	}
@@ -325,16 +410,18 @@ EXPORT sighandler_t sigset(int sig, sighandler_t handler)
  * somebody who did not ask libc, such as a sanitizer's. */
 static bool see(int sig)
 {
-	struct sigaction now,
-		mine = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	struct sigaction now, mine;
 	if (REAL(sigaction)(sig, NULL, &now) < 0)
 		return false;
+	mine = now;
+	mine.sa_sigaction = on_signal;
+	mine.sa_flags = (mine.sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO | SA_ONSTACK;
 	if (now.sa_handler == SIG_DFL && REAL(sigaction)(sig, &mine, &now) == 0 &&
 		now.sa_sigaction == on_signal)
 		/* Another thread asked for a handler at this moment. */
 		REAL(sigaction)(sig, &now, NULL);
-	if (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN && now.sa_sigaction != on_signal)
-		return false;
+	if (now.sa_handler != SIG_DFL && now.sa_sigaction != on_signal)
+		return now.sa_handler == SIG_IGN;
 	atomic_fetch_or(&seen, SIGNAL_BIT(sig));
 	return true;
 }
@@ -350,6 +437,8 @@ static intptr_t see_faults(void *unused)
 static intptr_t see_endings(void *unused)
 {
 	(void)unused;
+	atomic_store(&process, getpid());
+	atomic_store(&endings_are_seen, true);
 	for (int sig = 1; sig < 32; sig++)
 		if (ENDING & ~atomic_load(&seen) & SIGNAL_BIT(sig))
 			see(sig);
@@ -380,6 +469,12 @@ void signals_see_endings(void)
 {
 	static _Atomic bool done;
 	once(&done, see_endings);
+}
+
+void signals_after_system(void)
+{
+	if (atomic_load(&endings_are_seen))
+		own_stack_call(see_endings, NULL);
 }
 
 /* The kernel's pages have at least this size on every machine. */

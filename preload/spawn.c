@@ -45,7 +45,8 @@ static void shared_with_process(void)
 			errno = (int)-rc_; \
 			return -1; \
 		} \
-		int failed_ = exec; \
+		/* An exec would swallow it. */ \
+		int failed_ = signals_let_end() ? -1 : (exec); \
 		shared_with_process(); \
 		return failed_; \
 	} while (0)
@@ -373,6 +374,7 @@ EXPORT int system(const char *command)
 	put_environment();
 	share_with_process(SHARED_ALL);
 	int rc = REAL(system)(command);
+	signals_after_system();
 	shared_with_process();
 	return rc;
 }

@@ -2,12 +2,17 @@
  * simulation was empty after SIGTERM, SIGSEGV or abort: its last second, or all of it, was in the
  * memory of the process. */
 #include "t.h"
+#include <assert.h>
 #include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 
 enum { THREADS = 4, RECORD = 40, ROUNDS = 12 };
@@ -184,6 +189,161 @@ static void by_small_stack(int sig)
 	raise(sig);
 }
 
+/* What a stranger broke it with. */
+
+static void writes_handler(int sig)
+{
+	(void)sig;
+	if (write(1, "", 0) == 0)
+		close(open("log", O_WRONLY | O_APPEND));
+}
+
+/* A handler ran in the middle of the commit, and waited for its own thread. */
+static void beside_a_handler(int sig)
+{
+	signal(SIGUSR1, writes_handler);
+	setitimer(ITIMER_REAL, &(struct itimerval){{0, 300}, {0, 300}}, NULL);
+	signal(SIGALRM, writes_handler);
+	if (fork() == 0) {
+		signal(SIGALRM, SIG_IGN);
+		usleep(50000);
+		kill(getppid(), sig);
+		_exit(0);
+	}
+	int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644), other = open("beside", O_WRONLY);
+	for (long i = 0;; i++)
+		pwrite(i % 2 ? fd : other, "beside", 6, i * 7919 % 100000 * 100);
+}
+
+static sigjmp_buf back;
+
+static void jumps(int sig)
+{
+	(void)sig;
+	siglongjmp(back, 1);
+}
+
+/* A handler that had waited for the same call left by siglongjmp, and the signal was forgotten. */
+static void before_a_jump(int sig)
+{
+	signal(SIGUSR1, jumps);
+	size_t n = 64 << 20;
+	char *much = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memset(much, 1, n);
+	if (fork() == 0) {
+		usleep(3000);
+		kill(getppid(), sig);
+		usleep(1000);
+		kill(getppid(), SIGUSR1);
+		_exit(0);
+	}
+	int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644);
+	while (sigsetjmp(back, 1) == 0)
+		pwrite(fd, much, n, 0);
+	sleep(1);
+}
+
+static char *page;
+
+static void *mends(void *unused)
+{
+	usleep(1000);
+	mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	return unused;
+}
+
+/* Another thread mended the fault while this one committed. */
+static void by_fault_that_is_mended(int sig)
+{
+	pthread_t thread;
+	(void)sig;
+	page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644), other = open("beside", O_WRONLY);
+	for (long i = 0; i < 50000; i++)
+		pwrite(i % 2 ? fd : other, "beside", 6, i * 7919 % 50000 * 100);
+	pthread_create(&thread, NULL, mends, NULL);
+	*(volatile char *)page = 1;
+}
+
+static void says(int sig)
+{
+	int fd = open("log", O_WRONLY);
+	(void)sig;
+	pwrite(fd, "said ", 5, 19);
+}
+
+/* abort sets SIG_DFL in libc when the handler has returned. */
+static void by_abort_behind_a_handler(int sig)
+{
+	signal(sig, says);
+	assert(false);
+}
+
+static void *runs(void *unused)
+{
+	system("sleep 0.2");
+	return unused;
+}
+
+/* system() had it ignored while the file was opened, and put SIG_DFL back in libc. */
+static void after_system(int sig)
+{
+	pthread_t thread;
+	pthread_create(&thread, NULL, runs, NULL);
+	usleep(100000);
+	int fd = begin();
+	write(fd, "third ", 6);
+	pthread_join(thread, NULL);
+	raise(sig);
+}
+
+static void *executes(void *unused)
+{
+	usleep(500);
+	execl("/bin/true", "true", (char *)NULL);
+	return unused;
+}
+
+/* An exec of another thread ended the one that committed, and with it the signal. */
+static void beside_an_exec(int sig)
+{
+	pthread_t thread;
+	int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644), other = open("beside", O_WRONLY);
+	for (long i = 0; i < 50000; i++)
+		pwrite(i % 2 ? fd : other, "beside", 6, i * 7919 % 50000 * 100);
+	pthread_create(&thread, NULL, executes, NULL);
+	raise(sig);
+}
+
+/* The child of a clone has the handler, and not what the parent has open. */
+static void in_a_clone(int sig)
+{
+	pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0L, 0L, 0L, 0L);
+	if (pid == 0)
+		for (;;)
+			syscall(SYS_ppoll, NULL, 0L, NULL, NULL, 0L);
+	usleep(1000);
+	kill(pid, sig);
+	int fd = open("log", O_WRONLY);
+	pwrite(fd, reap(pid) == -sig ? "ended " : "lives ", 6, 19);
+	if (close(fd) == 0)
+		raise(sig);
+}
+
+/* The kernel spares the first process of a container; it hung. */
+static void as_the_first_process(int sig)
+{
+	if (unshare(CLONE_NEWPID) < 0)
+		_exit(77);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int fd = begin();
+		raise(sig);
+		_exit(write(fd, "spared ", 7) == 7 && close(fd) == 0 ? 3 : 4);
+	}
+	_exit(reap(pid));
+}
+
 static void dies(const char *name, void (*how)(int), int sig)
 {
 	fflush(stdout);
@@ -322,6 +482,15 @@ int main(void)
 	dies("reset", by_reset, SIGINT);
 	dies("unblock", by_unblock, SIGUSR1);
 	dies("small stack", by_small_stack, SIGTERM);
+	dies("beside a handler", beside_a_handler, SIGTERM);
+	dies("before a jump", before_a_jump, SIGTERM);
+	dies("mended", by_fault_that_is_mended, SIGSEGV);
+	dies("abort behind a handler", by_abort_behind_a_handler, SIGABRT);
+	dies("system", after_system, SIGINT);
+	dies("exec", beside_an_exec, SIGTERM);
+	dies("clone", in_a_clone, SIGTERM);
+	dies("first", as_the_first_process, SIGTERM);
+	unlink("beside");
 	asked();
 	while_it_writes();
 	return 0;
