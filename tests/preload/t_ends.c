@@ -245,9 +245,12 @@ static void before_a_jump(int sig)
 
 static char *page;
 
+static atomic_bool faults;
+
 static void *mends(void *unused)
 {
-	usleep(1000);
+	while (!atomic_load(&faults))
+		;
 	mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	return unused;
 }
@@ -262,6 +265,7 @@ static void by_fault_that_is_mended(int sig)
 	for (long i = 0; i < 50000; i++)
 		pwrite(i % 2 ? fd : other, "beside", 6, i * 7919 % 50000 * 100);
 	pthread_create(&thread, NULL, mends, NULL);
+	atomic_store(&faults, true);
 	*(volatile char *)page = 1;
 }
 
@@ -300,19 +304,26 @@ static void after_system(int sig)
 static void *executes(void *unused)
 {
 	usleep(500);
-	execl("/bin/true", "true", (char *)NULL);
+	execl("/bin/sleep", "sleep", "2", (char *)NULL);
 	return unused;
 }
 
-/* An exec of another thread ended the one that committed, and with it the signal. */
+/* An exec of another thread ended the one that committed, and with it the signal. If the exec comes
+ * first it is the new program's. */
 static void beside_an_exec(int sig)
 {
 	pthread_t thread;
 	int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644), other = open("beside", O_WRONLY);
 	for (long i = 0; i < 50000; i++)
 		pwrite(i % 2 ? fd : other, "beside", 6, i * 7919 % 50000 * 100);
+	if (fork() == 0) {
+		usleep(400);
+		kill(getppid(), sig);
+		_exit(0);
+	}
 	pthread_create(&thread, NULL, executes, NULL);
-	raise(sig);
+	for (;;)
+		pause();
 }
 
 /* The child of a clone has the handler, and not what the parent has open. */
