@@ -31,16 +31,16 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 		return -1;
 	}
 	door_begin_table();
-	if ((flags & O_ACCMODE) != O_RDONLY)
-		signals_see_endings();
 	/* Who reads it as if it were plain, because dup2 has just put it there, is at its end. */
 	if (is_new && !OFD_IS_PLAIN(o))
 		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 	hand_over_new(fd, o);
 	fd_install(fd, o);
 	/* Descriptors of one file know of each other in libplfs. */
-	if ((ofd_flags(o) & O_ACCMODE) != O_RDONLY)
+	if ((ofd_flags(o) & O_ACCMODE) != O_RDONLY) {
+		signals_see_endings();
 		writers_describe();
+	}
 	return fd;
 }
 

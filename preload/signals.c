@@ -107,6 +107,14 @@ void signals_deliver(void)
 	errno = saved;
 }
 
+/* Sends the signal to this thread again, with what is known of it. */
+static void send_again(int sig, siginfo_t *info)
+{
+	long process = getpid(), thread = RAW(SYS_gettid);
+	if (RAW(SYS_rt_tgsigqueueinfo, process, thread, (long)sig, info) < 0)
+		RAW(SYS_tgkill, process, thread, (long)sig);
+}
+
 /* Another signal can interrupt this before all are blocked, and does the same; what it notes of the
  * mask is wrong, and corrected here, because it returns first. */
 static void defer(int sig, siginfo_t *info, ucontext_t *context)
@@ -116,9 +124,7 @@ static void defer(int sig, siginfo_t *info, ucontext_t *context)
 	memcpy(&door_thread.mask, &context->uc_sigmask, sizeof all);
 	memcpy(&context->uc_sigmask, &all, sizeof all);
 	door_thread.waiting = true;
-	long process = getpid(), thread = RAW(SYS_gettid);
-	if (RAW(SYS_rt_tgsigqueueinfo, process, thread, (long)sig, info) < 0)
-		RAW(SYS_tgkill, process, thread, (long)sig);
+	send_again(sig, info);
 }
 
 /* --- Signals that end the program --- */
@@ -143,17 +149,15 @@ static bool sees_default(int sig)
 	       ((ENDING & SIGNAL_BIT(sig)) && atomic_load(&endings_are_seen));
 }
 
-/* What the kernel does without a handler. The signal is pending when this returns, with what is
- * known of it, and no other one is delivered before. */
+/* What the kernel does without a handler. The signal is pending when this returns, and no other one
+ * is delivered before. */
 static void end_now(int sig, siginfo_t *info, ucontext_t *context)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	REAL(sigaction)(sig, &action, NULL);
 	uint64_t others = BLOCKABLE & ~SIGNAL_BIT(sig);
 	memcpy(&context->uc_sigmask, &others, sizeof others);
-	long pid = getpid(), thread = RAW(SYS_gettid);
-	if (RAW(SYS_rt_tgsigqueueinfo, pid, thread, (long)sig, info) < 0)
-		RAW(SYS_tgkill, pid, thread, (long)sig);
+	send_again(sig, info);
 }
 
 /* Handlers wait from now on, for ever. Other signals that end the program do not. */
@@ -406,8 +410,8 @@ EXPORT sighandler_t sigset(int sig, sighandler_t handler)
 	return sigismember(&before, sig) ? SIG_HOLD : prior;
 }
 
-/* From now on on_signal gets the signal for its default action, too. False: it has a handler of
- * somebody who did not ask libc, such as a sanitizer's. */
+/* From now on on_signal gets the signal for its default action, too. False: it is ignored, or has a
+ * handler of somebody who did not ask libc, such as a sanitizer's. */
 static bool see(int sig)
 {
 	struct sigaction now, mine;
@@ -421,7 +425,7 @@ static bool see(int sig)
 		/* Another thread asked for a handler at this moment. */
 		REAL(sigaction)(sig, &now, NULL);
 	if (now.sa_handler != SIG_DFL && now.sa_sigaction != on_signal)
-		return now.sa_handler == SIG_IGN;
+		return false;
 	atomic_fetch_or(&seen, SIGNAL_BIT(sig));
 	return true;
 }

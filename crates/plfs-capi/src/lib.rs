@@ -90,11 +90,11 @@ thread_local! {
 /// Runs the body of an export: behind the fork gate, inside the panic boundary. Gives the value or
 /// the negative error number, and keeps the sentence.
 pub(crate) fn call(body: impl FnOnce() -> Result<i64>) -> i64 {
-    // Every call holds the gate shared; fork takes it alone, so that no lock of ours is held by a
-    // thread that the child does not have.
     if ENDING.load(Ordering::Relaxed) {
         wait_for_the_end();
     }
+    // Every call holds the gate shared; fork takes it alone, so that no lock of ours is held by a
+    // thread that the child does not have.
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
     behind_gate(body)
 }
