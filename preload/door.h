@@ -183,9 +183,9 @@ bool path_is_ours(int dirfd, const char *path, int at_flags);
 int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);
 /* Puts fd, which the kernel opened or which was inherited, into the table if it is open on a name.
- * The description is the one given, or a new one with these flags. `is_new`: nobody else has fd. 1:
- * it was, 0: it is plain, or a negative errno. */
-int door_adopt(int fd, int flags, struct description *shared, bool is_new);
+ * The description is the one given, or a new one with these flags. 1: it
+ * was, 0: it is plain, or a negative errno. */
+int door_adopt(int fd, int flags, struct description *shared);
 /* Takes the entry of fd out, with what goes with a closed descriptor: record locks. The caller gets
  * its reference. */
 struct ofd *door_detach(int fd);

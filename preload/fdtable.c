@@ -2,19 +2,17 @@
 #include "fdtable.h"
 
 #include "door.h"
+#include "word_lock.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 
 _Atomic(struct ofd *) fd_table[FD_TABLE_LEN];
 _Atomic int fd_limit;
 _Atomic unsigned fd_installs;
 
-static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic uint32_t free_lock, number_lock;
 static struct ofd *free_list;
-
-static pthread_mutex_t number_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static _Atomic unsigned forks, descriptors;
 
@@ -25,12 +23,12 @@ static uintptr_t reader_at_fork;
 void fd_hold_numbers(void)
 {
 	signals_defer();
-	pthread_mutex_lock(&number_lock);
+	word_lock(&number_lock);
 }
 
 void fd_release_numbers(void)
 {
-	pthread_mutex_unlock(&number_lock);
+	word_unlock(&number_lock);
 	signals_resume();
 }
 
@@ -42,12 +40,12 @@ bool fd_is_at(int fd, struct ofd *o)
 void fd_lock(void)
 {
 	signals_defer();
-	pthread_mutex_lock(&free_lock);
+	word_lock(&free_lock);
 }
 
 void fd_unlock(void)
 {
-	pthread_mutex_unlock(&free_lock);
+	word_unlock(&free_lock);
 	signals_resume();
 }
 
@@ -266,6 +264,14 @@ static int64_t seek_in_kernel(struct ofd *o, int fd, int64_t offset, int whence)
 	}
 	fd_release_numbers();
 	return at;
+}
+
+void fd_park_held(int fd, struct ofd *o)
+{
+	if (!OFD_IS_PLAIN(o) && fd_is_at(fd, o) &&
+		atomic_load(&o->shared->position) != POSITION_IN_KERNEL &&
+		!description_is_tagged(fd))
+		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 }
 
 int64_t ofd_position(struct ofd *o, int fd)

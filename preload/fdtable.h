@@ -133,6 +133,11 @@ void fd_release_numbers(void);
 /* Is o at fd? The numbers are held. */
 bool fd_is_at(int fd, struct ofd *o);
 
+/* Moves the kernel's position of a placeholder, unless that is a tag or the program's, behind all
+ * that can be read there: for who is about to put it, by dup2, where others may be reading
+ * something else. The numbers are held. */
+void fd_park_held(int fd, struct ofd *o);
+
 /* Puts o at fd and takes over the caller's reference. Drops what was there (it can only be stale).
  */
 void fd_install(int fd, struct ofd *o);

@@ -182,9 +182,9 @@ void adopt_passed(int fd)
 	struct description *shared = description_of(fd);
 	int packed = packed_mode(fd, &st);
 	int mode = packed >= 0 ? packed : !shared && was_plain(fd) ? flags & O_ACCMODE : O_RDWR;
-	int rc = door_adopt(fd, mode | (flags & (O_APPEND | O_NONBLOCK)), shared, false);
+	int rc = door_adopt(fd, mode | (flags & (O_APPEND | O_NONBLOCK)), shared);
 	if (!shared && (rc == -EACCES || rc == -EROFS))
-		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL, false);
+		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL);
 	if (rc < 0) {
 		to_errno(rc);
 		make_unreadable(fd);

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <endian.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
@@ -326,13 +327,44 @@ static ssize_t no_entry(void)
 			? -EFAULT \
 			: (call))
 
-/* Was `done` what a placeholder gives, that another thread had put there, by dup2, since fd was
- * found to be plain? Containers have been put somewhere since then, and it is the end of a file: at
- * a placeholder's own position nothing is to be read (open.c). */
-static bool read_placeholder(unsigned installs, ssize_t done)
+/* Are the bytes at iov the beginning of a superblock? fd, which they were read from, may be another
+ * file by now; so a plain file that begins like one has to be there all the time. Where a
+ * superblock is, nobody reads more of it. */
+static bool is_superblock(int fd, const struct iovec *iov, size_t done)
 {
-	return __builtin_expect(done == 0, 0) && installs != atomic_load(&fd_installs) &&
-	       !door_thread.inside;
+	uint64_t begins = htole64(PLFS_SUPER_BEGINS), held = 0;
+	struct stat st, again;
+	size_t there = done < iov->iov_len ? done : iov->iov_len,
+	       n = there < sizeof held ? there : sizeof held;
+	if (memcmp(iov->iov_base, &begins, n) != 0)
+		return false;
+	/* Who opens and closes all the time may deceive one look. */
+	for (int look = 0; look < 3; look++) {
+		if (RAW(SYS_fstat, (long)fd, &st) < 0 ||
+			RAW(SYS_pread64, (long)fd, &held, sizeof held, 0L) <= 0 ||
+			RAW(SYS_fstat, (long)fd, &again) < 0 || st.st_dev != again.st_dev ||
+			st.st_ino != again.st_ino || memcmp(iov->iov_base, &held, n) != 0)
+			return n == sizeof held;
+		if (st.st_size == PLFS_SUPER_BYTES && held == begins) {
+			RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Was `done` what a placeholder gives, that another thread had put there since fd was found to be
+ * plain? Then the call is made again. If dup2 put it there that is the end of a file
+ * (fd_park_held), and containers have come somewhere since then. If another file was closed and the
+ * number used again it is a superblock, which no plain file has. */
+static bool read_placeholder(int fd, unsigned installs, const struct iovec *iov, ssize_t done)
+{
+	if (__builtin_expect(done > 0, 1))
+		return __builtin_expect(iov->iov_len > 0 && *(const char *)iov->iov_base ==
+								    (char)PLFS_SUPER_BEGINS,
+			       0) &&
+		       !door_thread.inside && is_superblock(fd, iov, (size_t)done);
+	return done == 0 && installs != atomic_load(&fd_installs) && !door_thread.inside;
 }
 
 /* A read from what is plain, at a position of its own: it can be made again. */
@@ -364,20 +396,21 @@ static bool read_in_place(int fd, ssize_t done, size_t n, unsigned installs)
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
 	unsigned installs = atomic_load(&fd_installs);
+	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
 	if (!fd_is_container(fd)) {
 		ssize_t done = door_thread.inside ? RAW(SYS_read, (long)fd, buf, n)
 						  : REAL(read)(fd, buf, n);
-		return read_placeholder(installs, done) ? read(fd, buf, n) : done;
+		return read_placeholder(fd, installs, &iov, done) ? read(fd, buf, n) : done;
 	}
 	if (fd_is_reader(fd)) {
-		size_t most = n > MOVE_MAX ? MOVE_MAX : n;
-		ssize_t done = REAL(read)(fd, buf, most);
-		if (door_thread.inside || read_in_place(fd, done, most, installs))
+		ssize_t done = REAL(read)(fd, buf, iov.iov_len);
+		if (read_placeholder(fd, installs, &iov, done))
+			return read(fd, buf, n);
+		if (door_thread.inside || read_in_place(fd, done, iov.iov_len, installs))
 			return done;
 		if (done > 0)
 			RAW(SYS_lseek, (long)fd, (long)-done, (long)SEEK_CUR);
 	}
-	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
 	IO_ON_CONTAINER(fd, read(fd, buf, n), ofd_readv(o, fd, &iov, 1));
 }
 ALIAS(read, __read);
@@ -426,7 +459,7 @@ EXPORT ssize_t readv(int fd, const struct iovec *iov, int n)
 	unsigned installs = atomic_load(&fd_installs);
 	if (!fd_is_container(fd)) {
 		ssize_t done = REAL(readv)(fd, iov, n);
-		return read_placeholder(installs, done) ? readv(fd, iov, n) : done;
+		return read_placeholder(fd, installs, iov, done) ? readv(fd, iov, n) : done;
 	}
 	VECTOR_ON_CONTAINER(fd, iov, n, readv(fd, iov, n), ofd_readv(o, fd, iov, n));
 }

@@ -18,8 +18,8 @@ void door_begin_table(void)
 }
 
 /* Makes fd, which libplfs opened as `file`, a container of the table: with the description that
- * other processes have, or a new one. `is_new`: nobody else has fd. On failure both are gone. */
-static int install(int fd, plfs_file *file, struct description *shared, int flags, bool is_new)
+ * other processes have, or a new one. On failure both are gone. */
+static int install(int fd, plfs_file *file, struct description *shared, int flags)
 {
 	struct ofd *o = fd >= FD_TABLE_LEN ? NULL
 			: shared	   ? ofd_new_shared(file, shared)
@@ -31,9 +31,6 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 		return -1;
 	}
 	door_begin_table();
-	/* Who reads it as if it were plain, because dup2 has just put it there, is at its end. */
-	if (is_new && !OFD_IS_PLAIN(o))
-		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 	hand_over_new(fd, o);
 	fd_install(fd, o);
 	/* Descriptors of one file know of each other in libplfs. */
@@ -69,8 +66,7 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	door_forget(fd);
 	if (!file)
 		return fd;
-	fd = install(
-		fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC), true);
+	fd = install(fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
 	/* Without room for the descriptors that reads and writes of the open files will need, every
 	 * write would fail where the open had not. Of a file of a pack libplfs has counted before
 	 * it made or cut it. */
@@ -281,7 +277,7 @@ __attribute__((noinline)) static int open_found(
 		(plfs_first_open){.fd = first, .stat = known == KNOWN_ALL ? &st : NULL});
 }
 
-int door_adopt(int fd, int flags, struct description *shared, bool is_new)
+int door_adopt(int fd, int flags, struct description *shared)
 {
 	plfs_file *file = NULL;
 	bool packed = shared && shared->packed.length > 0;
@@ -291,7 +287,7 @@ int door_adopt(int fd, int flags, struct description *shared, bool is_new)
 			: PLFS(plfs_door_adopt(fd, flags, &file));
 	if (rc <= 0 || !file)
 		return rc;
-	return install(fd, file, shared, flags, is_new) < 0 ? -errno : 1;
+	return install(fd, file, shared, flags) < 0 ? -errno : 1;
 }
 
 /* May this path lead to a file that has no name? */
@@ -305,7 +301,7 @@ static bool is_of_descriptor(const char *path)
  * got a container only its attribute says so. */
 static int adopt_nameless(int fd, int flags)
 {
-	int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL, true);
+	int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
 	if (rc == 1 && (flags & O_ACCMODE) != O_RDONLY)
 		rc = make_placeholder(fd);
 	if (rc < 0) {
@@ -332,7 +328,7 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 		return S_ISREG(st.st_mode) && is_of_descriptor(path) ? adopt_nameless(fd, flags)
 								     : fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
-		int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL, true);
+		int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
 		if (rc >= 0)
 			return fd;
 		RAW(SYS_close, fd);
@@ -750,6 +746,8 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	 * plain file. So a container is put there before the kernel does it, and taken out after.
 	 * What could make the kernel refuse is ruled out above. */
 	fd_hold_numbers();
+	if (o)
+		fd_park_held(from, o);
 	struct ofd *gone = o ? fd_install_held(to, o) : NULL;
 	int fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
 	int saved = errno;

@@ -1,8 +1,9 @@
 /* What open file descriptions promise to threads and processes that share one: a position moves by
  * what was transferred and in one step, whether threads, dup or fork share it, so do status flags,
- * positions have room for the largest offset, and dup2 is one step for other threads. Once a reader
- * at the end of a file moved the writer's position by what it had asked for, a position of 2^45
- * became 0 in the child of a fork on ext4, and dup2 gave other threads EBADF. */
+ * positions have room for the largest offset, and dup2 is one step for other threads, as is a
+ * number that is used again. Once a reader at the end of a file moved the writer's position by what
+ * it had asked for, a position of 2^45 became 0 in the child of a fork on ext4, and dup2 gave other
+ * threads EBADF. */
 #include "t.h"
 #include <limits.h>
 #include <pthread.h>
@@ -168,6 +169,57 @@ static void dup2_is_one_step(void)
 	close(null);
 }
 
+static void *number_reader(void *argument)
+{
+	int number = *(int *)argument;
+	while (!stop) {
+		char got[40] = "";
+		ssize_t n = read(number, got, 24);
+		bool is_known =
+			n == -1 ? errno == EBADF || errno == EISDIR
+				: n == 0 || (n == 24 &&
+						    (memcmp(got, "plain plain plain plain ", 24) ==
+								    0 ||
+							    memcmp(got, "file file file file file",
+								    24) == 0));
+		failed += !is_known;
+		if (n > 0)
+			written |= got[0] == 'f' ? 2 : 1;
+	}
+	return NULL;
+}
+
+/* A thread reads from a number that others close and open again: it gets what one of the files has,
+ * EBADF, or EISDIR from a directory that libplfs has there for a moment.
+ * Who had taken a container for the plain file before it read the beginning of its superblock. */
+static void a_number_is_used_again(void)
+{
+	close(make("again", "file file file file file"));
+	char plain[] = "/tmp/plfs-again-XXXXXX";
+	int number = mkstemp(plain);
+	write(number, "plain plain plain plain ", 24);
+	pthread_t thread;
+	stop = failed = 0;
+	written = 0;
+	pthread_create(&thread, NULL, number_reader, &number);
+	struct timespec begin, now;
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	for (int i = 0; i < 2000000 && (i % 100 || i == 0 || now.tv_sec - begin.tv_sec < 3); i++) {
+		close(number);
+		/* A thread of ours may have a lower number, or this one, for a moment. */
+		int opened;
+		while ((opened = open(i % 2 ? plain : "again", O_RDONLY)) != number && opened >= 0)
+			close(opened);
+		if (i % 100 == 99)
+			clock_gettime(CLOCK_MONOTONIC, &now);
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	printf("used again: %d failed, %ld\n", failed, written);
+	close(number);
+	unlink(plain);
+}
+
 /* A child has a plain file open. Its parent goes on in a container, as another program writes the
  * file, and has a placeholder in place of the descriptor, as it starts one. The child knows nothing
  * of that, and its close put the position into the kernel's description, which the parent has no
@@ -212,6 +264,7 @@ int main(void)
 	flags_are_shared();
 	far_away();
 	dup2_is_one_step();
+	a_number_is_used_again();
 	a_child_closes_what_became_a_container();
 	return 0;
 }

@@ -359,6 +359,11 @@ int plfs_door_own(plfs_file *file, int fd);
 #define PLFS_SUPER_BYTES 4093
 
 /**
+ * The first eight bytes of a superblock file, `PLFS con`, as a little-endian number.
+ */
+#define PLFS_SUPER_BEGINS 7957688057074175056
+
+/**
  * Corrects what a stat of the system gave for `path` (NULL or empty: for `dirfd` itself) if that
  * is a PLFS file: size, blocks, block size, link count; then 1, else 0. Only regular files of
  * PLFS_SUPER_BYTES can be.

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use libc::{gid_t, mode_t, uid_t};
-use plfs_core::SUPERBLOCK_BYTES;
 use plfs_core::pack::PackStat;
 use plfs_core::store::{Errno, Links, OpenDir};
+use plfs_core::{SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 
 use crate::attributes::{BLOCK_BYTES, taken_stat};
@@ -356,3 +356,8 @@ pub unsafe extern "C" fn plfs_door_hidden(name: *const c_char) -> c_int {
 pub const PLFS_SUPER_BYTES: usize = 4093;
 
 const _: () = assert!(PLFS_SUPER_BYTES == SUPERBLOCK_BYTES);
+
+/// The first eight bytes of a superblock file, `PLFS con`, as a little-endian number.
+pub const PLFS_SUPER_BEGINS: u64 = 0x6e6f_6320_5346_4c50;
+
+const _: () = assert!(PLFS_SUPER_BEGINS == u64::from_le_bytes(SUPERBLOCK_BEGINS));

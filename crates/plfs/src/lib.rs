@@ -94,3 +94,9 @@ pub use store::writers::Entry;
 
 /// Length of every name's file on the storage: what a stat without PLFS shows.
 pub const SUPERBLOCK_BYTES: usize = plfs_format::superblock::FILE_BYTES;
+
+/// Its first bytes.
+pub const SUPERBLOCK_BEGINS: [u8; 8] = match plfs_format::superblock::BANNER.as_bytes() {
+    [a, b, c, d, e, f, g, h, ..] => [*a, *b, *c, *d, *e, *f, *g, *h],
+    _ => panic!("the banner is longer"),
+};
