@@ -25,10 +25,12 @@ pub struct PlfsFile {
 }
 
 impl PlfsFile {
+    #[inline]
     pub(crate) fn new(file: File, append: bool) -> *mut PlfsFile {
         PlfsFile::with_placeholder(file, append, None)
     }
 
+    #[inline]
     pub(crate) fn with_placeholder(
         file: File,
         append: bool,

@@ -397,7 +397,7 @@ mod tests {
             let store = owner.as_ref().unwrap_or(&store);
             for keep in [Keep::Nothing, Keep::WhenUsed, Keep::Now] {
                 let view = store
-                    .inside(vec![Place { root: dir.clone(), dir: container.clone() }], keep)
+                    .inside(vec![Place { root: dir.clone(), dir: container.to_path_buf() }], keep)
                     .unwrap();
                 let link = container.join("0badcafe.gone");
                 assert_eq!(view.list(&link).err(), Some(Errno::LOOP));

@@ -413,7 +413,7 @@ impl<'a> Copier<'a> {
                 other => other.at("list", &set)?,
             };
             // On another backend the container's directory may be new.
-            let above = (dir != self.container.dir).then_some(dir);
+            let above = (*dir != *self.container.dir).then_some(dir);
             let files = files.into_iter().map(|file| set.join(file.name));
             for path in files.chain([set.clone()]).chain(above) {
                 store

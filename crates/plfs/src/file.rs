@@ -106,6 +106,7 @@ struct Reader {
 }
 
 impl File {
+    #[inline]
     pub(crate) fn new(logical: Arc<LogicalFile>, path: Arc<Path>, access: Access) -> File {
         let reader =
             Reader { prefetch: Prefetch::new(logical.container.local), pieces: Pieces::default() };

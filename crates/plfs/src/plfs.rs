@@ -14,6 +14,7 @@ pub use repack::{REPACK_SETTLES, Repacked};
 pub use small::Small;
 pub use spread::{Place, link_text_of};
 
+use std::hash::BuildHasherDefault;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -34,7 +35,7 @@ use crate::log::Durability;
 use crate::logical::LogicalFile;
 use crate::packs::OpenPack;
 use crate::plain::PlainFile;
-use crate::process::{OpenFiles, Process};
+use crate::process::{Mixer, OpenFiles, Process};
 use crate::spread as spread_names;
 use crate::store::writers::forget_process;
 use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile};
@@ -135,7 +136,7 @@ pub struct Plfs {
     process: Arc<Process>,
     /// Plain files that are open for writing.
     plain: Mutex<OpenFiles<PlainFile>>,
-    known: Mutex<LruCache<(u64, u64), KnownName>>,
+    known: Mutex<LruCache<(u64, u64), KnownName, BuildHasherDefault<Mixer>>>,
     /// Directories, and when somebody looked whether there are containers (see
     /// [`Plfs::container_to_remove`]); true: none.
     barren: Mutex<LruCache<PathBuf, (u64, bool)>>,
@@ -183,7 +184,7 @@ impl Plfs {
         Plfs {
             process: Arc::new(Process::new(store, Arc::new(config))),
             plain: Mutex::default(),
-            known: Mutex::new(LruCache::unbounded()),
+            known: Mutex::new(LruCache::unbounded_with_hasher(BuildHasherDefault::default())),
             barren: Mutex::new(LruCache::unbounded()),
             made: AtomicU64::new(0),
             reaped: AtomicBool::new(false),

@@ -63,7 +63,7 @@ impl Fixture {
         a.close().unwrap();
         b.close().unwrap();
         let container = one.container(Path::new(NAME)).unwrap().unwrap().0.dir;
-        Fixture { memory, faults, config, container }
+        Fixture { memory, faults, config, container: container.to_path_buf() }
     }
 
     fn find(&self, end: &str) -> Vec<PathBuf> {

@@ -52,7 +52,7 @@ impl Fixture {
     }
 
     fn dir(&self) -> PathBuf {
-        self.plfs.container(&self.path()).unwrap().unwrap().0.dir
+        self.plfs.container(&self.path()).unwrap().unwrap().0.dir.to_path_buf()
     }
 
     /// Voids the summary, so that readers look at the logs.

@@ -25,7 +25,7 @@ pub fn chmod(container: &Container, mode: u32) -> Result<()> {
     let all = container.own_dirs()?;
     let dirs = |mode: u32| {
         all.iter().try_for_each(|dir| match store.chmod(dir, dir_mode(mode)) {
-            Err(Errno::NOENT) if *dir != container.dir => Ok(()),
+            Err(Errno::NOENT) if **dir != *container.dir => Ok(()),
             other => other.at("set the mode of", dir),
         })
     };
@@ -42,7 +42,7 @@ pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Resul
     container.store.chown(&inode, uid, gid, Links::Stay).at("set the owner of", &inode)?;
     for dir in container.own_dirs()? {
         match container.store.chown(&dir, uid, gid, Links::Stay) {
-            Err(Errno::NOENT) if dir != container.dir => {}
+            Err(Errno::NOENT) if *dir != *container.dir => {}
             other => other.at("set the owner of", &dir)?,
         }
     }

@@ -29,7 +29,7 @@ pub struct Container {
     /// What its superblock says.
     pub superblock: Arc<Superblock>,
     /// Its directory on the root backend.
-    pub dir: PathBuf,
+    pub dir: Arc<Path>,
     /// Bytes of `dir` that are the root: who asks for that at each open takes no path apart.
     root_len: usize,
     /// `dev` and `ino` of the names: of `super`, or of `base` if there is one.
@@ -191,7 +191,7 @@ impl Container {
     }
 
     fn places(&self) -> Vec<Place> {
-        vec![Place { root: self.root().to_path_buf(), dir: self.dir.clone() }]
+        vec![Place { root: self.root().to_path_buf(), dir: self.dir.to_path_buf() }]
     }
 
     /// The same container through another view of its store.
@@ -297,7 +297,7 @@ impl Container {
     /// The container's directory on a backend.
     pub fn backend_dir(&self, backend: u16) -> Result<PathBuf> {
         match backend {
-            0 | BASE_BACKEND => Ok(self.dir.clone()),
+            0 | BASE_BACKEND => Ok(self.dir.to_path_buf()),
             id => Ok(container_dir(&self.table().find(id)?, self.superblock.uuid)),
         }
     }
@@ -306,7 +306,7 @@ impl Container {
     /// backend is there, and where, is looked up again.
     pub fn backend_dir_again(&self, backend: u16) -> Result<PathBuf> {
         match backend {
-            0 | BASE_BACKEND => Ok(self.dir.clone()),
+            0 | BASE_BACKEND => Ok(self.dir.to_path_buf()),
             id => Ok(container_dir(&self.table().find_again(id)?, self.superblock.uuid)),
         }
     }
@@ -502,7 +502,7 @@ impl Container {
             store,
             superblock: Arc::new(superblock),
             root_len: root_of(&dir).as_os_str().len(),
-            dir,
+            dir: dir.into(),
             identity,
             local,
             copied: false,
@@ -572,7 +572,7 @@ impl Container {
     /// that says so is lost.
     pub fn own_dirs(&self) -> Result<Vec<PathBuf>> {
         match self.superblock.root.is_empty() || self.original().is_some() {
-            true => Ok(vec![self.dir.clone()]),
+            true => Ok(vec![self.dir.to_path_buf()]),
             false => self.backend_dirs(),
         }
     }

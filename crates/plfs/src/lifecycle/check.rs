@@ -249,7 +249,7 @@ pub(crate) fn has_lost_records(container: &Container) -> bool {
 /// [`check`] at one moment.
 pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
     let mut report = Report {
-        dir: container.dir.clone(),
+        dir: container.dir.to_path_buf(),
         uuid: Some(container.superblock.uuid),
         ..Report::default()
     };
@@ -542,7 +542,7 @@ fn check_data(
         for found in all {
             let what = format!("backend {:04x} is not there: {}", found.backend, found.in_words());
             let from = found.ranges.first().map_or(0, |(from, _)| *from);
-            report.find(Severity::Unknown, &container.dir, from, what);
+            report.find(Severity::Unknown, container.dir.as_ref(), from, what);
         }
     }
     let mut is_unread = promised.is_damaged;
@@ -582,10 +582,10 @@ fn data_logs(
     let mut logs = Vec::new();
     let dirs = container.backend_dirs().unwrap_or_else(|error| {
         report.fail(&container.dir, &error);
-        vec![container.dir.clone()]
+        vec![container.dir.to_path_buf()]
     });
     for dir in dirs {
-        let sets = match dir == container.dir {
+        let sets = match *dir == *container.dir {
             true => log_sets(names),
             false => match container.store.list(&dir) {
                 Ok(entries) => {

@@ -321,7 +321,7 @@ pub fn remove_gone(container: &Container, set: u32) -> Result<()> {
             }
         });
         match found {
-            Ok(dir) if dir == container.dir => {}
+            Ok(dir) if *dir == *container.dir => {}
             Ok(dir) if is_there => {
                 remove_tree(store, &dir.join(name::log_set(set)))?;
                 // Or a power cut would leave data of which nothing says any more that it is dead.

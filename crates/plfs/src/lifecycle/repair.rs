@@ -314,7 +314,7 @@ fn take_nameless(
             return remove_container(&container);
         }
         for dir in dirs {
-            if is_empty(store.as_ref(), &dir)? && dir != container.dir {
+            if is_empty(store.as_ref(), &dir)? && *dir != *container.dir {
                 remove_tree(store.as_ref(), &dir)?;
             } else if store.stat(&dir, Links::Stay).is_ok() {
                 let entry = take_out(
@@ -422,7 +422,7 @@ pub(super) fn in_dir(
         }
         other => other,
     };
-    let container = container.ok().filter(|container| container.dir == dir)?;
+    let container = container.ok().filter(|container| *container.dir == *dir)?;
     let is_its = container.superblock.has_base || container.identity == (found.dev, found.ino);
     is_its.then_some(container)
 }

@@ -139,7 +139,7 @@ impl LogSet {
             _ => {
                 // Who fenced the set may have summed the file up before the append.
                 touch_dir(&self.container);
-                Err(Error::Fenced { path: self.container.dir.clone(), set: self.set })
+                Err(Error::Fenced { path: self.container.dir.to_path_buf(), set: self.set })
             }
         }
     }

@@ -298,7 +298,7 @@ impl OpenPack {
         }
         let container = self.pack.container();
         let (identity, path) = (container.identity, container.dir.clone());
-        let place = PackPlace { identity, dir: dir.clone(), container: path };
+        let place = PackPlace { identity, dir: dir.clone(), container: path.to_path_buf() };
         let file = Arc::new(StandIn(Notes::new("plfs-pack", &place.write()).ok()?));
         *known = Some((dir, file.clone()));
         Some(file)

@@ -30,7 +30,7 @@ impl Plfs {
             Ok(None) => return None,
             Err(error) => report.fail(&path, &error),
             Ok(Some(pack)) => {
-                report.dir = pack.container().dir.clone();
+                report.dir = pack.container().dir.to_path_buf();
                 report.uuid = Some(pack.container().superblock.uuid);
                 if let Err(error) = self.look_through(&pack, dir, &mut report) {
                     report.fail(&path, &error);

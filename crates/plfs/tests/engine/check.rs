@@ -37,7 +37,7 @@ impl Fixture {
     }
 
     fn dir(&self, name: &str) -> PathBuf {
-        self.process().container(&self.path(name)).unwrap().unwrap().0.dir
+        self.process().container(&self.path(name)).unwrap().unwrap().0.dir.to_path_buf()
     }
 
     fn check(&self, name: &str) -> Report {

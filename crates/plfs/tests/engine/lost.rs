@@ -96,7 +96,13 @@ impl Fixture {
     }
 
     fn dir(&self) -> PathBuf {
-        Plfs::posix(self.config.clone()).container(&self.root.join("f")).unwrap().unwrap().0.dir
+        Plfs::posix(self.config.clone())
+            .container(&self.root.join("f"))
+            .unwrap()
+            .unwrap()
+            .0
+            .dir
+            .to_path_buf()
     }
 
     fn arc(&self) -> Arc<dyn Store> {

@@ -72,7 +72,7 @@ impl Place {
         self.create(name, old).close().unwrap();
         let file = self.promote(name);
         file.write_at(new, 3).unwrap();
-        let dir = file.container().unwrap().dir.clone();
+        let dir = file.container().unwrap().dir.to_path_buf();
         file.close().unwrap();
         dir
     }

@@ -139,7 +139,7 @@ impl Fixture {
             file.write_at(&[b'a' + files.len() as u8; 3000], 1000 * files.len() as u64).unwrap();
             file.commit().unwrap();
             files.push(file);
-            let dir = files[0].container().unwrap().dir.clone();
+            let dir = files[0].container().unwrap().dir.to_path_buf();
             let dirs = [dir.clone(), backend.join(dir.strip_prefix(&root).unwrap())];
             let data = dirs.each_ref().map(|dir| find_data(&*store, dir));
             if let [Some(on_root), Some(on_other)] = data {

@@ -271,7 +271,7 @@ fn a_file_of_a_pack_is_found_by_its_id() {
 
 fn place_of(plfs: &Plfs, file: &File) -> PackPlace {
     let dir = file.packed_dir().unwrap();
-    let container = plfs.pack(&dir).unwrap().unwrap().container().dir.clone();
+    let container = plfs.pack(&dir).unwrap().unwrap().container().dir.to_path_buf();
     PackPlace { identity: file.packed_id().unwrap().0, dir, container }
 }
 

@@ -182,7 +182,7 @@ impl LogSet {
             // Fenced before the set's directory was there: the set may have been removed, and
             // somebody else's by now.
             if read_mark(container, set)?.is_none_or(|there| there.nonce != mark.nonce) {
-                return Err(Error::Fenced { path: container.dir.clone(), set });
+                return Err(Error::Fenced { path: container.dir.to_path_buf(), set });
             }
             // Only now that the mark is there: who found none takes it that we know.
             let clock = match read_clock(container) {

@@ -293,7 +293,7 @@ impl Logs for LogsBelow<'_> {
     }
 
     fn segment(&self, at: &SegmentRef) -> Result<(Arc<dyn StoreFile>, PathBuf)> {
-        match (at.backend, self.of.filter(|of| of.dir == self.dir)) {
+        match (at.backend, self.of.filter(|of| *of.dir == *self.dir)) {
             (0, _) => self.open(self.dir.join(name::data_log(at))),
             // By its own store, which knows the directory there.
             (_, Some(of)) => self.open_by(of.store.as_ref(), of.segment_path(at)?),
