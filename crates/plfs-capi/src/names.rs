@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::pack::PackStat;
@@ -188,6 +188,9 @@ pub unsafe extern "C" fn plfs_door_rename(
         if is_one || plfs()?.is_changing(&from)? || plfs()?.is_changing(&to)? {
             return rename_packed((&from, source), (&to, target), flags);
         }
+        if !must_come_along(&from, &to)? || exchanges(flags) && !must_come_along(&to, &from)? {
+            return Err(Errno::XDEV.into());
+        }
         let rename = || {
             let done = match flags {
                 0 => rustix::fs::renameat(olddir, old, newdir, new),
@@ -209,6 +212,22 @@ pub unsafe extern "C" fn plfs_door_rename(
         plfs()?.was_renamed(&from, &to);
         Ok(0)
     }) as c_int
+}
+
+fn exchanges(flags: c_uint) -> bool {
+    RenameFlags::from_bits_retain(flags).contains(RenameFlags::EXCHANGE)
+}
+
+/// Whether what is named `from` keeps its data as `to`. A container stays in its root: outside of
+/// the managed directory its name is a superblock for who comes without PLFS, and lost when that
+/// directory is removed. Who renames copies then, as between file systems. Costs nothing within a
+/// managed directory; of a directory that leaves one a look at each file with a superblock's length
+/// or several links in it.
+fn must_come_along(from: &Path, to: &Path) -> Result<bool> {
+    let plfs = plfs()?;
+    let leaves =
+        |mount: &PathBuf| from != mount && from.starts_with(mount) && !to.starts_with(mount);
+    Ok(!plfs.config().mounts.iter().any(leaves) || !plfs.leaves_data(from)?)
 }
 
 /// Renames where a pack has one of the names.

@@ -1,6 +1,7 @@
-//! What the attribute `user.plfs` of a plain file says (FORMAT.md section 11).
+//! What the attribute `user.plfs` of a file says (FORMAT.md section 11).
 
 use crate::name::Uuid;
+use crate::superblock;
 
 /// The attribute. It is set once, and never changed or removed.
 pub const NAME: &str = "user.plfs";
@@ -22,9 +23,19 @@ pub enum Decision {
         /// The root in which the container is, a hint.
         root: Vec<u8>,
     },
+    /// It is a superblock, of which this is the [copy](superblock::copy_of), whatever it holds now.
+    /// Of another inode than the copy has it says nothing.
+    Superblock(Vec<u8>),
 }
 
 impl Decision {
+    /// For the inode with number `ino`: the superblock file that it was made as.
+    pub fn superblock_of(&self, ino: u64) -> Option<Vec<u8>> {
+        let Decision::Superblock(copy) = self else { return None };
+        let file = superblock::of_copy(copy)?;
+        (superblock::inode_of(&file) == ino).then_some(file)
+    }
+
     /// The attribute's bytes.
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -32,6 +43,7 @@ impl Decision {
             Decision::Container { uuid, ino, root } => {
                 [format!("plfs 1 c {uuid} {ino} ").as_bytes(), root].concat()
             }
+            Decision::Superblock(copy) => [b"plfs 1 s ", copy.as_slice()].concat(),
         }
     }
 
@@ -40,6 +52,9 @@ impl Decision {
     pub fn decode(text: &[u8]) -> Option<Decision> {
         if let Some(why) = text.strip_prefix(b"plfs 1 p ") {
             return Some(Decision::Plain(String::from_utf8_lossy(why).into_owned()));
+        }
+        if let Some(copy) = text.strip_prefix(b"plfs 1 s ") {
+            return superblock::of_copy(copy).map(|_| Decision::Superblock(copy.to_vec()));
         }
         let mut parts = text.strip_prefix(b"plfs 1 c ")?.splitn(3, |byte| *byte == b' ');
         let (uuid, ino, root) = (parts.next()?, parts.next()?, parts.next()?);
@@ -90,6 +105,8 @@ mod tests {
             "plfs 1 c a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5 99999999999999999999 /a",
             "plfs 1 c a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5 77 a",
             "plfs 1 c a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5 77",
+            "plfs 1 s ",
+            "plfs 1 s a copy of nothing, which is longer than 24 bytes",
         ] {
             assert_eq!(Decision::decode(text.as_bytes()), None, "{text}");
         }

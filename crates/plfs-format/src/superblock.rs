@@ -149,6 +149,36 @@ pub fn has_magic(start: &[u8]) -> bool {
     start.get(MAGIC_AT..MAGIC_AT + 8) == Some(&MAGIC)
 }
 
+/// The second copy of a superblock `file`, of [`FIXED_BYTES`] at least: what is fixed of it, without
+/// the banner and without the zeros before its last 24 bytes (FORMAT.md section 11).
+pub fn copy_of(file: &[u8]) -> Vec<u8> {
+    let (head, tail) = file[MAGIC_AT..FIXED_BYTES].split_at(INODE_AT - MAGIC_AT);
+    let end = head.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    [&head[..end], tail].concat()
+}
+
+/// The superblock file of which this is the [copy](copy_of), with an empty summary. `None`: it is
+/// none, or damaged.
+pub fn of_copy(copy: &[u8]) -> Option<Vec<u8>> {
+    let (head, tail) = copy.split_last_chunk::<{ FIXED_BYTES - INODE_AT }>()?;
+    let mut file = vec![0; FILE_BYTES];
+    file[..MAGIC_AT].copy_from_slice(banner().as_bytes());
+    file[MAGIC_AT..INODE_AT].get_mut(..head.len())?.copy_from_slice(head);
+    file[INODE_AT..FIXED_BYTES].copy_from_slice(tail);
+    let sum = file[MAGIC_AT + 8..SUMMED_AT].first_chunk()?;
+    let is_whole = u32::from_le_bytes(*sum) == crc(&file[SUMMED_AT..FIXED_BYTES]);
+    (has_magic(&file) && is_whole).then_some(file)
+}
+
+/// The inode number in a superblock file; nonsense if the root's path has its place.
+pub(crate) fn inode_of(file: &[u8]) -> u64 {
+    file[INODE_AT..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+fn banner() -> String {
+    format!("{BANNER:<63}\n")
+}
+
 impl Superblock {
     /// The whole file, with an empty summary.
     ///
@@ -192,7 +222,7 @@ impl Superblock {
             segment_bytes: self.segment_bytes.into(),
             backends: (self.backends.len() as u16).into(),
         };
-        put(0, format!("{BANNER:<63}\n").as_bytes());
+        put(0, banner().as_bytes());
         put(MAGIC_AT, raw.as_bytes());
         let list: Vec<u8> = self.backends.iter().flat_map(|id| id.to_le_bytes()).collect();
         put(LIST_AT, &list);
@@ -327,6 +357,25 @@ mod tests {
         assert_eq!(file[3048..3056], 6_u64.to_le_bytes());
         let based = Superblock { has_base: true, ..sample() };
         assert_eq!(Superblock::decode(&based.encode().unwrap()), Ok(based));
+    }
+
+    #[test]
+    fn a_copy_gives_the_file_back() {
+        let longest =
+            Superblock { root: [b"/", [b'a'; ROOT_BYTES_MAX - 1].as_slice()].concat(), ..sample() };
+        for superblock in [sample(), longest] {
+            for file in [superblock.encode().unwrap(), superblock.encode_pack().unwrap()] {
+                let copy = copy_of(&file);
+                assert_eq!(of_copy(&copy), Some(file));
+                for at in 0..copy.len() {
+                    let mut other = copy.clone();
+                    other[at] ^= 1;
+                    assert_eq!(of_copy(&other), None, "byte {at}");
+                    assert_eq!(of_copy(&copy[..at]), None, "{at} bytes");
+                }
+            }
+        }
+        assert_eq!(of_copy(&[1; FILE_BYTES]), None);
     }
 
     #[test]

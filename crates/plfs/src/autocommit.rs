@@ -1,9 +1,9 @@
 //! L5: commits on its own what programs write and do not commit, so that a killed program loses
 //! seconds, not everything, and others can watch a file grow.
 //!
-//! One thread a process, started by the first write. A file is looked at [`FIRST`] after a write;
-//! as long as the file is written, each wait is twice as long as the one before, up to [`LAST`]: a
-//! long run of writes stays a few records.
+//! One thread a process, started by the first write. A file is looked at [`FIRST`] after a write.
+//! As long as much is written, each wait is twice as long as the one before, up to [`LAST`]: a long
+//! run of writes stays a few records.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,9 +14,9 @@ use crate::sync::{
     Arc, Condvar, Mutex, OfProcess, PoisonError, Weak, lock, pause, plain, spawn_for_ever,
 };
 
-/// Time from a write to its commit, at first. 1 s: what people take for "now" when they watch a
-/// log.
-pub(crate) const FIRST: Duration = pause(Duration::from_secs(1));
+/// Time from a write to its commit, at first. 0.5 s: who watches a log, and looks once a second as
+/// tail does, has it within a second and a half; what people take for "now".
+pub(crate) const FIRST: Duration = pause(Duration::from_millis(500));
 /// The same for a file that is written all the time. 30 s: when Linux writes dirty pages back
 /// (vm.dirty_expire_centisecs).
 pub(crate) const LAST: Duration = pause(Duration::from_secs(30));
@@ -31,10 +31,8 @@ pub(crate) trait Autocommit: Send + Sync {
     /// Commits if anything was written since the last commit; else the next write is to be watched
     /// anew. Whether it did.
     fn autocommit(&self) -> bool;
-    /// How often it wants to be asked, if it has a pace of its own.
-    fn every(&self) -> Option<Duration> {
-        None
-    }
+    /// How long from now until it wants to be asked.
+    fn every(&self) -> Duration;
 }
 
 struct Watched {
@@ -42,7 +40,6 @@ struct Watched {
     /// [`Autocommit::committing`].
     committing: Arc<Mutex<()>>,
     due: Instant,
-    wait: Duration,
 }
 
 /// Ordered by when it is due, the next one first in a heap.
@@ -99,13 +96,11 @@ pub(crate) fn watch<F: Autocommit + 'static>(file: &Arc<F>) -> bool {
         }
         state.has_thread = true;
     }
-    let wait = file.every().unwrap_or(FIRST);
-    let due = Instant::now() + wait;
+    let due = Instant::now() + file.every();
     state.watched.push(ByDue(Watched {
         file: Arc::downgrade(file) as Weak<dyn Autocommit>,
         committing: file.committing().clone(),
         due,
-        wait,
     }));
     let sleeps_too_long = state.wakes.is_none_or(|wakes| due < wakes);
     if sleeps_too_long {
@@ -159,6 +154,5 @@ fn commit(watched: Watched) -> Option<Watched> {
     if !committed {
         return None;
     }
-    let wait = every.unwrap_or((watched.wait * 2).min(LAST));
-    Some(Watched { due: Instant::now() + wait, wait, ..watched })
+    Some(Watched { due: Instant::now() + every, ..watched })
 }

@@ -30,6 +30,9 @@ use crate::write::{Ahead, Committing, Identity, Resize, Writer, Written};
 /// How long an append on storage where each look travels relies on the last one.
 const APPEND_LOOK: Duration = pause(Duration::from_millis(10));
 
+/// Bytes a second of a file that is written slowly.
+const SLOW: u64 = 1 << 20;
+
 /// How often a file is made longer that others cut at the same time.
 const GROW_TRIES: usize = 3;
 
@@ -105,6 +108,7 @@ pub(crate) struct LogicalFile {
     append_look: Mutex<Option<(Time, Instant)>>,
     /// The thread of `autocommit` will commit it.
     pub(crate) watched: AtomicBool,
+    pace: Mutex<Pace>,
     /// Held by that thread as long as it uses the file, and by who must be the last to use it.
     pub(crate) committing: Arc<Mutex<()>>,
     /// Handles of the process on plain files, for a file that was one.
@@ -121,15 +125,47 @@ struct Guard {
     is_forked: bool,
 }
 
+/// When the file is committed next, if nobody does it before.
+#[derive(Debug)]
+struct Pace {
+    wait: Duration,
+    /// [`Writer::written`] at the last commit.
+    written: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { wait: autocommit::FIRST, written: 0 }
+    }
+}
+
+impl Pace {
+    /// A commit by itself begins. A file that is written slowly, as a log is, is committed again as
+    /// soon: who watches it sees it, and a block of the index, of some 100 bytes, is small beside
+    /// what people can read. For others each wait is twice the one before.
+    fn step(&mut self, written: u64) {
+        // Another writer begins anew.
+        let bytes = written.checked_sub(self.written).unwrap_or(written);
+        let is_slow = u128::from(bytes) * 1000 <= u128::from(SLOW) * self.wait.as_millis();
+        let wait = if is_slow { autocommit::FIRST } else { self.wait * 2 };
+        *self = Pace { wait: wait.min(autocommit::LAST), written };
+    }
+}
+
 impl autocommit::Autocommit for LogicalFile {
     fn committing(&self) -> &Arc<Mutex<()>> {
         &self.committing
+    }
+
+    fn every(&self) -> Duration {
+        lock(&self.pace).wait
     }
 
     fn autocommit(&self) -> bool {
         let uncommitted =
             read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted());
         if !uncommitted {
+            lock(&self.pace).wait = autocommit::FIRST;
             self.watched.store(false, Ordering::Release);
             // Written between the look and the store: it would be forgotten.
             if !read(&self.writer).as_ref().is_some_and(|writer| writer.has_uncommitted())
@@ -137,6 +173,9 @@ impl autocommit::Autocommit for LogicalFile {
             {
                 return false;
             }
+        }
+        if let Some(writer) = read(&self.writer).as_ref() {
+            lock(&self.pace).step(writer.written());
         }
         // An error shows at the next call: the writer is poisoned, or has no room for more.
         let _ = self.commit(Durability::Visible);
@@ -187,6 +226,7 @@ impl LogicalFile {
             in_place: OnceLock::new(),
             given_horizon: Mutex::new(None),
             watched: AtomicBool::new(false),
+            pace: Mutex::default(),
             committing: Arc::default(),
             container,
             config,

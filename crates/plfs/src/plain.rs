@@ -368,7 +368,8 @@ impl PlainFile {
         why: &str,
     ) -> Result<Found> {
         match base::pin(file, why) {
-            Ok(Decision::Plain(_)) => {
+            // A copy of a superblock is a plain file, and can never be anything else.
+            Ok(Decision::Plain(_) | Decision::Superblock(_)) => {
                 self.is_pinned.store(true, Ordering::Release);
                 lock(&self.noted).take();
                 Ok(Found::Plain)

@@ -178,6 +178,8 @@ struct State {
     /// When the records under way were begun, and [`LogSet::appended`] then.
     era: Era,
     appended: u64,
+    /// Bytes of all writes.
+    written: u64,
 }
 
 /// What a write did.
@@ -213,6 +215,7 @@ impl Writer {
             failed: failed.clone(),
             era: Era::default(),
             appended: 0,
+            written: 0,
         };
         Writer {
             set,
@@ -245,7 +248,7 @@ impl Writer {
         if length == run.bytes() {
             let end = run.end();
             self.record(&mut state, end, |folder| folder.push_run(run, || self.set.stamp()))?;
-            return Ok(self.wrote(&state, length, end));
+            return Ok(self.wrote(&mut state, length, end));
         }
         let parts = taken(run, length);
         let parts = || parts.iter().flatten();
@@ -253,7 +256,7 @@ impl Writer {
         self.record(&mut state, end, |folder| {
             parts().for_each(|part| folder.push_run(*part, || self.set.stamp()));
         })?;
-        Ok(self.wrote(&state, length, end))
+        Ok(self.wrote(&mut state, length, end))
     }
 
     /// Makes sure that the node knows where the file ends: the first time, and after
@@ -301,7 +304,7 @@ impl Writer {
             state.go_behind(now, known, &self.set);
             state.appended = if before == known { before + 1 } else { known };
             state.folder.push(offset, length, segment, physical, || stamp);
-            return Ok((offset, self.wrote(&state, length, offset + length)));
+            return Ok((offset, self.wrote(&mut state, length, offset + length)));
         }
     }
 
@@ -380,10 +383,11 @@ impl Writer {
         self.record(&mut state, end, |folder| {
             folder.push(logical, length, HOLE, logical, || self.set.stamp());
         })?;
-        Ok(self.wrote(&state, 0, end))
+        Ok(self.wrote(&mut state, 0, end))
     }
 
-    fn wrote(&self, state: &State, bytes: u64, end: u64) -> Written {
+    fn wrote(&self, state: &mut State, bytes: u64, end: u64) -> Written {
+        state.written += bytes;
         self.ahead.reach(end);
         self.dirty.store(true, Ordering::Release);
         let should_commit = state.folder.len() + state.frozen.len() >= PENDING_RECORDS
@@ -405,6 +409,11 @@ impl Writer {
     pub fn has_uncommitted(&self) -> bool {
         let state = lock(&self.state);
         state.poison.is_none() && !(state.folder.is_empty() && state.frozen.is_empty())
+    }
+
+    /// How many bytes all writes had.
+    pub fn written(&self) -> u64 {
+        lock(&self.state).written
     }
 
     /// Hands all bytes to the store and gives the records that readers of this process do not have

@@ -12,13 +12,13 @@ use plfs_format::attribute::{self, Decision};
 use plfs_format::name::Name;
 use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
-use plfs_format::{Uuid, name, summary};
+use plfs_format::{Bad, Uuid, name, summary};
 
 use super::attributes::dir_mode;
 use super::clock::{wall_clock, wall_clock_at, write_clock};
 use super::create::{make_dir, new_uuid, plan};
 use super::directory::Layouts;
-use super::layout::{Container, container_dir, places};
+use super::layout::{Container, WRITTEN_TO, container_dir, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
 use crate::store::machine::random_u64;
@@ -111,6 +111,9 @@ pub fn find_decided(
     path: &Path,
     mounts: &[PathBuf],
 ) -> Result<Option<(Container, Option<Summary>)>> {
+    if decision.superblock_of(stat.ino).is_some() {
+        return Err(Error::of_bytes(path, Bad::new(0, WRITTEN_TO)));
+    }
     let Decision::Container { uuid, ino, root } = decision else { return Ok(None) };
     // A copy of the file, with its attributes. In a copy of the whole tree it may be the base of
     // the copied container, which is its own then.

@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use plfs_format::Uuid;
+use plfs_format::attribute::{self, Decision};
 use plfs_format::layout::Backends;
-use plfs_format::name;
-use plfs_format::superblock::Superblock;
+use plfs_format::superblock::{self, Superblock};
+use plfs_format::{Uuid, name};
 
 use super::attributes::dir_mode;
 use super::backends::Table;
@@ -69,6 +69,10 @@ pub fn create_laid_out(
         }
         let bytes = superblock.encode().map_err(|bad| Error::of_bytes(&super_path, bad))?;
         store::write_full(file.as_ref(), &bytes, 0).at("write", &super_path)?;
+        // For who puts right what a program without PLFS wrote over it. Without attributes, or room
+        // for them, there is none.
+        let copy = Decision::Superblock(superblock::copy_of(&bytes));
+        let _ = file.set_new_attribute(attribute::NAME, &copy.encode());
         match store.link(&super_path, path) {
             // A directory that takes no new names gives EPERM, too.
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plfs_format::name::{self, Name};
-use plfs_format::superblock::{FILE_BYTES, Superblock};
+use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{Uuid, summary};
 
 use super::check::{FlatState, Promised, Report, Severity, check_index_log, examine, read_flat};
@@ -12,7 +12,7 @@ use super::marks::{end_if_dead, end_the_dead, open_marks};
 use super::remove::{if_nameless, remove_container, remove_gone, remove_tree};
 use crate::catalog::{open_super, write_summary};
 use crate::config::Config;
-use crate::container::{Container, in_roots, read_name, root_of};
+use crate::container::{Container, base, in_roots, read_name, root_of};
 use crate::error::{At, Error, Result};
 use crate::log::{self, Piece};
 use crate::store::machine::random_u64;
@@ -36,8 +36,8 @@ const COPIED_BYTES: usize = 1 << 20;
 /// A container that was a plain file before goes only when its base has no other name and nobody
 /// has it open: the base is the user's file.
 ///
-/// Gives a superblock to whose name a program without PLFS has written its length again, however
-/// new that is: writers do not change the length. What was appended goes to lost+found.
+/// Gives a superblock to whose name a program without PLFS has written its bytes and its length
+/// again, however new that is: writers change neither. What was written goes to lost+found.
 ///
 /// Leaves alone what changed within `min_age_s` seconds: it may be a file that is being made; and a
 /// container whose data on other backends is that of its [original](Container::original).
@@ -202,8 +202,14 @@ pub(crate) fn remove_what_has_gone(container: &Container) -> Result<()> {
     Ok(())
 }
 
-/// Gives a superblock its length again, if a program without PLFS has written to the file's name,
-/// or cut it. What it appended is moved to lost+found.
+/// The superblock file that the one at `path`, of inode `ino`, was made as.
+pub(super) fn second_copy(store: &dyn Store, path: &Path, ino: u64) -> Option<Vec<u8>> {
+    base::decision_of(store, path).ok()??.superblock_of(ino)
+}
+
+/// Puts a superblock right, if a program without PLFS has written to the file's name, or cut it:
+/// gives it its bytes again, as far as there is a second copy, and its length. What was written is
+/// moved to lost+found.
 fn take_out_written(store: &dyn Store, dir: &Path, done: &mut Vec<String>) -> Result<()> {
     let path = dir.join(name::SUPER);
     let (Ok(file), length) = (store.open(&path, Open::READ_WRITE), FILE_BYTES as u64) else {
@@ -211,29 +217,42 @@ fn take_out_written(store: &dyn Store, dir: &Path, done: &mut Vec<String>) -> Re
     };
     let mut bytes = vec![0; FILE_BYTES];
     let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
-    let end = file.stat().at("stat", &path)?.len;
-    if end == length || Superblock::decode(&bytes[..n]).is_err() {
-        return Ok(());
-    }
+    let stat = file.stat().at("stat", &path)?;
+    let (from, copy) = match Superblock::decode(&bytes[..n]) {
+        Ok(_) if stat.len == length => return Ok(()),
+        Ok(_) => (length, None),
+        Err(SuperError::Bad(bad)) if bad.newer => return Ok(()),
+        Err(SuperError::Unknown { .. }) => return Ok(()),
+        Err(SuperError::NotASuperblock | SuperError::Bad(_)) => {
+            match second_copy(store, &path, stat.ino) {
+                Some(copy) => (0, Some(copy)),
+                None => return Ok(()),
+            }
+        }
+    };
     let restore = || {
+        if let Some(copy) = &copy {
+            store::write_full(file.as_ref(), copy, 0).at("write", &path)?;
+        }
         file.set_len(length).at("set the length of", &path)?;
         file.sync_all().at("sync", &path)
     };
-    if end < length {
+    if stat.len <= from {
         restore()?;
-        done.push(format!("gave {} its length again", path.display()));
+        let what = if copy.is_some() { "bytes and its length" } else { "length" };
+        done.push(format!("gave {} its {what} again", path.display()));
         return Ok(());
     }
     // It stays in the superblock's file until it is safe.
     let tmp = dir.join(format!("{}{:08x}", name::SUPER_TMP, random_u64() as u32));
     let kept = store.open(&tmp, Open::create_new(0o600)).at("create", &tmp)?;
-    let (mut at, mut buf) = (length, vec![0; COPIED_BYTES]);
+    let (mut at, mut buf) = (from, vec![0; COPIED_BYTES]);
     loop {
         let n = store::read_full(file.as_ref(), &mut buf, at).at("read", &path)?;
         if n == 0 {
             break;
         }
-        store::write_full(kept.as_ref(), &buf[..n], at - length).at("write", &tmp)?;
+        store::write_full(kept.as_ref(), &buf[..n], at - from).at("write", &tmp)?;
         at += n as u64;
     }
     kept.sync_all().at("sync", &tmp)?;
@@ -242,7 +261,7 @@ fn take_out_written(store: &dyn Store, dir: &Path, done: &mut Vec<String>) -> Re
     restore()?;
     done.push(format!(
         "moved the {} bytes that a program without PLFS wrote to the file's name to {}",
-        at - length,
+        at - from,
         entry.display()
     ));
     Ok(())

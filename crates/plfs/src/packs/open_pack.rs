@@ -19,7 +19,7 @@ use crate::store::machine::boot_time_ns;
 use crate::store::shm::{NOTE_UNIT, NOTES_BYTES, Notes};
 use crate::store::{Links, Open, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use crate::sync::{Arc, Mutex, PoisonError, lock};
+use crate::sync::{Arc, Mutex, PoisonError, lock, pause};
 
 /// How long it believes that the directory has no ordinary names but those that it has seen. 1 s:
 /// as long as names that other nodes say of the pack.
@@ -40,6 +40,9 @@ const LIST_RESTS_TIMES: u64 = 20;
 /// carries it to the storage; twice that at most, since the thread looks as often. 50 ms: some
 /// hundred files that a process makes meanwhile share two appends (docs/decisions/0023).
 const HOLD: Duration = Duration::from_millis(50);
+
+/// Time from a change to its commit, at first; as long as there are more it doubles.
+const FIRST: Duration = pause(Duration::from_secs(1));
 
 /// How a process opens packs.
 pub(super) fn options() -> PackOptions {
@@ -185,7 +188,7 @@ struct Pace {
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { since: Duration::ZERO, wait: autocommit::FIRST }
+        Pace { since: Duration::ZERO, wait: FIRST }
     }
 }
 
@@ -379,8 +382,8 @@ impl Autocommit for OpenPack {
         &self.committing
     }
 
-    fn every(&self) -> Option<Duration> {
-        Some(HOLD)
+    fn every(&self) -> Duration {
+        HOLD
     }
 
     fn autocommit(&self) -> bool {
@@ -388,7 +391,7 @@ impl Autocommit for OpenPack {
         let mut pace = lock(&self.pace);
         pace.since += HOLD;
         // Who moves the files out waits until nobody writes them.
-        let wait = if self.is_changing() { autocommit::FIRST } else { pace.wait };
+        let wait = if self.is_changing() { FIRST } else { pace.wait };
         if pace.since < wait {
             return true;
         }

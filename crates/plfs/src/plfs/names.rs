@@ -8,7 +8,7 @@ use plfs_format::name;
 use plfs_format::pack;
 use plfs_format::superblock::Superblock;
 
-use super::{OpenOptions, Opened, Plfs};
+use super::{OpenOptions, Opened, Plfs, may_be_logical};
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::file::Access;
@@ -207,6 +207,30 @@ impl Plfs {
             return Ok(done);
         }
         self.rename_with(from, to, || self.process.store.rename(from, to).at("rename", from))
+    }
+
+    /// Whether the data of what `path` names would stay behind if only that were moved elsewhere: it
+    /// is a name of a container or of a pack, or a directory with one in it that is not a root of
+    /// its own. What may be one counts. Costs a stat of each file, until one is found.
+    pub fn leaves_data(&self, path: &Path) -> Result<bool> {
+        let store = &self.process.store;
+        let stat = match store.stat(path, Links::Stay) {
+            Err(Errno::NOENT) => return Ok(false),
+            other => other.at("stat", path)?,
+        };
+        if stat.kind != Kind::Dir {
+            return Ok(may_be_logical(&stat) && !matches!(self.is_logical(path), Ok(false)));
+        }
+        let entries = store.list(path).at("list", path)?;
+        if entries.iter().any(|entry| entry.name == name::ROOT_DIR) {
+            return Ok(false);
+        }
+        for entry in entries.iter().filter(|entry| entry.kind != Some(Kind::Symlink)) {
+            if self.leaves_data(&path.join(&entry.name))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Runs `rename`, which replaces `to`, and removes the container of what was there if it lost

@@ -13,7 +13,7 @@ use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 
 use super::super::marks::lives_by_mark;
 use super::super::remove::is_open_as_plain;
-use super::super::repair::{in_dir, unread};
+use super::super::repair::{in_dir, second_copy, unread};
 use super::{Report, Severity, check};
 use crate::container::{
     Container, WRITTEN_TO, base, check_layout, check_table, in_roots, read_name,
@@ -49,7 +49,12 @@ pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Re
             report.names = vec![path.to_path_buf()];
             if (stat.dev, stat.ino) != container.identity {
                 report.copies.push(path.to_path_buf());
-                report.find(Severity::Note, path, 0, COPY);
+                let has_data =
+                    path.ancestors().any(|dir| container.dir.starts_with(dir.join(name::ROOT_DIR)));
+                match has_data {
+                    true => report.find(Severity::Note, path, 0, COPY),
+                    false => report.find(Severity::Unknown, path, 0, stub_of(&container.dir)),
+                }
             }
         }
         Err(error) => report.fail(path, &error),
@@ -70,12 +75,22 @@ fn in_words_of(decision: &Decision, stat: &Stat) -> String {
         Decision::Container { ino, .. } if *ino != stat.ino => {
             "it is a plain file: a copy of one that has a container".into()
         }
+        Decision::Superblock(_) => "it is a plain file: a copy of the name of one that is none".into(),
         Decision::Container { .. } => {
             "it is a plain file. It was to become a container, and is not: its maker died, or power \
              was cut; the next one who finds that others write it goes on"
                 .into()
         }
     }
+}
+
+/// Of a copy whose container no root above it has: what is removed there is gone here.
+fn stub_of(dir: &Path) -> String {
+    format!(
+        "stub of {}: no data is here. It was copied or moved without PLFS, and reads what is there \
+         as long as that is there; copy with `plfs cp`, `plfs export` or under `plfs run`",
+        dir.display()
+    )
 }
 
 const COPY: &str = "this name is a copy that was made without PLFS; it reads the same data, and \
@@ -233,6 +248,8 @@ impl Walk {
         match read {
             // Its container has its report, or it is plain.
             Ok((None, Some(Decision::Container { .. }))) => {}
+            // Written to without PLFS: still a name, of its inode.
+            Ok((None, Some(decision))) if decision.superblock_of(stat.ino).is_some() => {}
             Ok((None, _)) => return,
             Ok((Some((superblock, _)), _)) => {
                 self.found.by_uuid.entry(superblock.uuid).or_default().push((path.clone(), inode));
@@ -398,7 +415,11 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> (Report, Option<Stat>) {
             report.find(Severity::Corrupt, &path, bad.at_bytes, bad.what)
         }
         Ok((Err(SuperError::NotASuperblock), len)) => {
-            report.find(Severity::Corrupt, &path, 0, format!("this is no superblock ({len} bytes)"))
+            let what = match second_copy(store.as_ref(), &path, stat.ino) {
+                Some(_) => WRITTEN_TO.into(),
+                None => format!("this is no superblock ({len} bytes)"),
+            };
+            report.find(Severity::Corrupt, &path, 0, what)
         }
         Ok((Ok(superblock), len)) => {
             let uuid = superblock.uuid;

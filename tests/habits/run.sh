@@ -1,0 +1,161 @@
+#!/bin/bash
+# tests/habits/run.sh BUILD_DIR [TEST...]
+#
+# Proves: what people do by habit does not hurt: they watch logs, kill programs, move, copy, write without PLFS
+# Takes 40 s
+# BUILD_DIR holds bin/plfs and its libraries. Each function t_NAME below runs in an empty directory
+# of its own, and fails at its first failing command.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
+# test (default 120).
+set -u
+build=$(realpath "$1") && shift || exit 2
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-habits.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work
+unset PLFS_MOUNTS PLFS_BACKENDS PLFS_PRELOAD LD_PRELOAD
+wanted=" $* "
+# shellcheck source=tests/lib.sh
+. "$(dirname "$(realpath "$0")")/../lib.sh"
+
+fail() { echo "failed: $*" >&2; exit 1; }
+fails() { # COMMAND...
+    local status=0
+    "$@" || status=$?
+    [ $status != 0 ] || fail "exit 0: $*"
+}
+
+# Writes a line with the time to m/log every 0.1 s for so many seconds, in a file that several
+# processes write.
+writer() { # SECONDS
+    plfs run --mount m -- python3 -c '
+import sys, time
+with open("m/log", "w", buffering=1) as f:
+    end = time.monotonic() + float(sys.argv[1])
+    while time.monotonic() < end:
+        f.write(f"{time.monotonic()}\n")
+        time.sleep(0.1)
+' "$1"
+}
+
+# Who follows a log has each line soon after it was written, however long the log is written. Once a
+# line came up to 30 s late after a minute: each commit in the background waited twice as long as
+# the one before.
+t_followed() {
+    mkdir m
+    writer 14 &
+    until [ -s m/log ]; do sleep 0.1; done
+    plfs run --mount m -- tail -n +1 -f --pid=$! m/log | python3 -c '
+import sys, time
+late = [time.monotonic() - float(line) for line in sys.stdin]
+print(f"{len(late)} lines, {max(late):.2f} s late at most")
+# A look each second, half a second to the commit, and a machine that does something else.
+sys.exit(len(late) < 100 or max(late) > 3)'
+    wait
+}
+
+# plfs cat, too.
+t_looked_at() {
+    mkdir m
+    writer 10 &
+    sleep 9
+    plfs cat m/log | tail -1 > last
+    python3 -c '
+import time
+late = time.monotonic() - float(open("last").read())
+print(f"{late:.2f} s late")
+exit(late > 3)'
+    wait
+}
+
+# A program that is killed outright loses what it wrote in the last half second or so, and nothing
+# that is older.
+t_killed() {
+    mkdir m
+    plfs run --mount m -- python3 -c '
+import os, time
+f = os.open("m/log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+for _ in range(1000):
+    os.write(f, f"{time.monotonic()}\n".encode())
+    time.sleep(0.01)
+' &
+    sleep 8
+    pkill -9 -f "m/log.*O_APPEND" || fail "nobody to kill"
+    python3 -c 'import time; print(time.monotonic())' > killed
+    wait
+    plfs cat m/log | tail -1 > last
+    python3 -c '
+lost = float(open("killed").read()) - float(open("last").read())
+print(f"{lost:.2f} s lost")
+exit(lost > 2)'
+    plfs check m
+}
+
+# A shell without PLFS, a forgotten `plfs run`, `env -i`: it wrote to a name. Readers got what it
+# wrote, or the superblock, with status 0, and the data was out of reach.
+t_stray_writer() {
+    mkdir m
+    seq 100000 > plain
+    for how in over appended; do
+        plfs run --mount m -- cp plain "m/$how"
+    done
+    echo stray > m/over
+    echo stray >> m/appended
+    for how in over appended; do
+        fails plfs cat "m/$how" 2> err
+        grep 'without PLFS' err
+        fails plfs run --mount m -- cat "m/$how" 2> err
+        grep 'Input/output error' err
+        fails plfs run --mount m -- sh -c "echo more >> m/$how" 2> err
+        fails plfs check m > out
+        grep "m/$how: corrupt" out
+    done
+    plfs check --repair m > out
+    for how in over appended; do
+        plfs cat "m/$how" | cmp - plain
+    done
+    [ "$(cat m/.plfs/lost+found/*/kept | sort -u)" = stray ]
+    plfs check m
+}
+
+# mv out of the directory takes the data along, whatever the file is; and cp without PLFS is told
+# from a backup.
+t_moved_out() {
+    mkdir m out
+    seq 100000 > plain
+    plfs run --mount m -- sh -c 'cp plain m/f; cp plain m/g; mv m/f out/f'
+    cmp plain out/f
+    [ ! -e m/f ]
+    cp -r m/g out/g
+    fails plfs check out > said
+    grep 'stub of .*no data is here' said
+    plfs cat m/g | cmp - plain
+}
+
+# A script and a program that lie in the directory run, and a library there can be loaded. One
+# process writes them, so they are plain files as others are.
+t_executables() {
+    mkdir m
+    export PLFS_WORKLOAD=auto
+    plfs run --mount m -- sh -c '
+        printf "#!/bin/sh\necho script \"\$@\"\n" > m/script
+        cp /bin/echo m/echo
+        cp "$(ldd /bin/ls | grep -o "/[^ ]*libc[.]so[^ ]*")" m/library.so
+        chmod +x m/script m/echo
+        m/script a b
+        m/echo program
+        python3 -c "import ctypes; ctypes.CDLL(\"m/library.so\"); print(\"library\")"' > out
+    [ "$(cat out)" = "script a b
+program
+library" ]
+}
+
+mapfile -t functions < <(declare -F | awk '{ print $3 }')
+export -f "${functions[@]}"
+for name in $(declare -F | awk '$3 ~ /^t_/ { print substr($3, 3) }'); do
+    is_wanted "$name" || continue
+    mkdir "$work/$name"
+    status=0
+    in_own_shell "$work/$name" "t_$name" || status=$?
+    if [ $status = 0 ]; then result "$name" ok; else result "$name" fail "exit $status: $(tail -5 "$work/log")"; fi
+    rm -rf "${work:?}/$name"
+done
