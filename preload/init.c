@@ -139,10 +139,12 @@ static void make_unreadable(int fd)
 	}
 }
 
-/* Was fd opened on a file that was plain, or is so still? */
-static bool was_plain(int fd)
+/* Was fd opened on a file that was plain, or is so still? A superblock has the attribute as well.
+ */
+static bool was_plain(int fd, const struct stat *st)
 {
-	return RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
+	return st->st_size != PLFS_SUPER_BYTES &&
+	       RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
 }
 
 /* A placeholder in memory, as files of packs have them. */
@@ -157,7 +159,7 @@ static bool is_stand_in(const struct stat *st)
 static bool may_be_inherited(int fd, const struct stat *st)
 {
 	return stat_may_be_name(st) || is_stand_in(st) ||
-	       (S_ISREG(st->st_mode) && (description_is_tagged(fd) || was_plain(fd)));
+	       (S_ISREG(st->st_mode) && (description_is_tagged(fd) || was_plain(fd, st)));
 }
 
 /* The access mode of the file of a pack whose placeholder came in a message. -1: fd is none. */
@@ -181,7 +183,9 @@ void adopt_passed(int fd)
 		return;
 	struct description *shared = description_of(fd);
 	int packed = packed_mode(fd, &st);
-	int mode = packed >= 0 ? packed : !shared && was_plain(fd) ? flags & O_ACCMODE : O_RDWR;
+	int mode = packed >= 0			   ? packed
+		   : !shared && was_plain(fd, &st) ? flags & O_ACCMODE
+						   : O_RDWR;
 	int rc = door_adopt(fd, mode | (flags & (O_APPEND | O_NONBLOCK)), shared);
 	if (!shared && (rc == -EACCES || rc == -EROFS))
 		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL);

@@ -149,8 +149,8 @@ pub fn has_magic(start: &[u8]) -> bool {
     start.get(MAGIC_AT..MAGIC_AT + 8) == Some(&MAGIC)
 }
 
-/// The second copy of a superblock `file`, of [`FIXED_BYTES`] at least: what is fixed of it, without
-/// the banner and without the zeros before its last 24 bytes (FORMAT.md section 11).
+/// The second copy of a superblock `file`, of [`FIXED_BYTES`] at least: what is fixed of it,
+/// without the banner and without the zeros before its last 24 bytes (FORMAT.md section 2).
 pub fn copy_of(file: &[u8]) -> Vec<u8> {
     let (head, tail) = file[MAGIC_AT..FIXED_BYTES].split_at(INODE_AT - MAGIC_AT);
     let end = head.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

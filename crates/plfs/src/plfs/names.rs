@@ -209,9 +209,9 @@ impl Plfs {
         self.rename_with(from, to, || self.process.store.rename(from, to).at("rename", from))
     }
 
-    /// Whether the data of what `path` names would stay behind if only that were moved elsewhere: it
-    /// is a name of a container or of a pack, or a directory with one in it that is not a root of
-    /// its own. What may be one counts. Costs a stat of each file, until one is found.
+    /// Whether the data of what `path` names would stay behind if only that were moved elsewhere:
+    /// it is a name of a container or of a pack, or a directory with one in it that is not a root
+    /// of its own. What may be one counts. Costs a stat of each file, until one is found.
     pub fn leaves_data(&self, path: &Path) -> Result<bool> {
         let store = &self.process.store;
         let stat = match store.stat(path, Links::Stay) {

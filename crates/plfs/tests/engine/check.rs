@@ -751,8 +751,8 @@ fn records_say_who_wrote_what() {
 
 /// `echo x >> file` by a program without PLFS: the file was the bytes of its superblock from then
 /// on, without an error, and a repair left it so. After `echo x > file` the name was an ordinary
-/// file, and the data out of reach. It is EIO now, `check` tells the file's name, and a repair gives
-/// the file back, and what was written to its name.
+/// file, and the data out of reach. It is EIO now, `check` tells the file's name, and a repair
+/// gives the file back, and what was written to its name.
 #[test]
 fn a_name_that_was_written_to_without_plfs_is_an_error_and_is_given_back() {
     let long = vec![b's'; 3 << 20];

@@ -205,8 +205,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// A superblock whose length or any bit is wrong is an error, never another file's data; a version
-/// or feature that this PLFS does not know is refused with EOPNOTSUPP and both numbers. The name can
-/// be removed all the same.
+/// or feature that this PLFS does not know is refused with EOPNOTSUPP and both numbers. The name
+/// can be removed all the same.
 #[test]
 fn damaged_and_newer_superblocks_are_refused() {
     let fixture = Fixture::new();
