@@ -44,7 +44,7 @@ extern _Atomic(struct ofd *) fd_table[FD_TABLE_LEN];
 /* 1 + the largest number that was ever a container; 0 while there was none. */
 extern _Atomic int fd_limit;
 
-/* How often a container was put at a number. */
+/* How often a container was put at a number, or closed. */
 extern _Atomic unsigned fd_installs;
 
 /* An entry that is an odd number and no address is a **reader**: its file is open for reading only,

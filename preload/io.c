@@ -327,28 +327,51 @@ static ssize_t no_entry(void)
 			? -EFAULT \
 			: (call))
 
-/* Are the bytes at iov the beginning of a superblock? fd, which they were read from, may be another
- * file by now; so a plain file that begins like one has to be there all the time. Where a
- * superblock is, nobody reads more of it. */
-static bool is_superblock(int fd, const struct iovec *iov, size_t done)
+/* Does a file with this stat begin as a placeholder does? `held` are its first eight bytes. */
+static bool is_placeholder(const struct stat *st, uint64_t held)
 {
-	uint64_t begins = htole64(PLFS_SUPER_BEGINS), held = 0;
+	return st->st_size == PLFS_SUPER_BYTES
+		       ? held == PLFS_SUPER_BEGINS
+		       : st->st_nlink == 0 && st->st_size == PLFS_STAND_IN_BYTES &&
+				 held == PLFS_STAND_IN_BEGINS;
+}
+
+/* Are the bytes at iov the beginning of a placeholder? They were read from fd, which may be another
+ * file by now: then a container was put or closed somewhere since. Of a plain file, which may have
+ * such bytes, too, they are where its position is, and pipes are believed. Where a placeholder is,
+ * nobody reads more of it. */
+static bool is_of_placeholder(int fd, unsigned installs, const struct iovec *iov, size_t done)
+{
+	uint64_t got = 0, held = 0;
 	struct stat st, again;
 	size_t there = done < iov->iov_len ? done : iov->iov_len,
-	       n = there < sizeof held ? there : sizeof held;
-	if (memcmp(iov->iov_base, &begins, n) != 0)
+	       n = there < sizeof got ? there : sizeof got;
+	memcpy(&got, iov->iov_base, n);
+	uint64_t mask = n == sizeof got ? UINT64_MAX : ((uint64_t)1 << 8 * n) - 1;
+	got = le64toh(got);
+	if (got != (PLFS_SUPER_BEGINS & mask) && got != (PLFS_STAND_IN_BEGINS & mask))
 		return false;
 	/* Who opens and closes all the time may deceive one look. */
 	for (int look = 0; look < 3; look++) {
-		if (RAW(SYS_fstat, (long)fd, &st) < 0 ||
-			RAW(SYS_pread64, (long)fd, &held, sizeof held, 0L) <= 0 ||
-			RAW(SYS_fstat, (long)fd, &again) < 0 || st.st_dev != again.st_dev ||
-			st.st_ino != again.st_ino || memcmp(iov->iov_base, &held, n) != 0)
-			return n == sizeof held;
-		if (st.st_size == PLFS_SUPER_BYTES && held == begins) {
+		if (RAW(SYS_fstat, (long)fd, &st) < 0)
+			return n == sizeof got;
+		if (!S_ISREG(st.st_mode))
+			return false;
+		int64_t at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) - (int64_t)done;
+		bool is_first = RAW(SYS_pread64, (long)fd, &held, sizeof held, 0L) > 0 &&
+				is_placeholder(&st, le64toh(held));
+		bool is_there = at >= 0 &&
+				RAW(SYS_pread64, (long)fd, &held, sizeof held, (long)at) > 0 &&
+				(le64toh(held) & mask) == got;
+		bool is_open = RAW(SYS_fstat, (long)fd, &again) == 0,
+		     is_same = is_open && st.st_dev == again.st_dev && st.st_ino == again.st_ino;
+		if (is_same && is_first) {
 			RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 			return true;
 		}
+		if (!is_same || !is_there)
+			return n == sizeof got &&
+			       (!is_open || installs != atomic_load(&fd_installs));
 	}
 	return false;
 }
@@ -356,14 +379,14 @@ static bool is_superblock(int fd, const struct iovec *iov, size_t done)
 /* Was `done` what a placeholder gives, that another thread had put there since fd was found to be
  * plain? Then the call is made again. If dup2 put it there that is the end of a file
  * (fd_park_held), and containers have come somewhere since then. If another file was closed and the
- * number used again it is a superblock, which no plain file has. */
+ * number used again it is what the placeholder holds, which no plain file has. */
 static bool read_placeholder(int fd, unsigned installs, const struct iovec *iov, ssize_t done)
 {
 	if (__builtin_expect(done > 0, 1))
 		return __builtin_expect(iov->iov_len > 0 && *(const char *)iov->iov_base ==
 								    (char)PLFS_SUPER_BEGINS,
 			       0) &&
-		       !door_thread.inside && is_superblock(fd, iov, (size_t)done);
+		       !door_thread.inside && is_of_placeholder(fd, installs, iov, (size_t)done);
 	return done == 0 && installs != atomic_load(&fd_installs) && !door_thread.inside;
 }
 

@@ -664,6 +664,9 @@ int door_close(int fd)
 		own_before_close(o, fd);
 	int rc = ofd_put(o);
 	int closed = (int)RAW(SYS_close, (long)fd);
+	/* Before the number can be another file's: who has read the placeholder meanwhile, which
+	 * is in no entry any more, looks. */
+	atomic_fetch_add(&fd_installs, 1);
 	return rc < 0 ? (int)to_errno(rc) : closed;
 }
 

@@ -212,6 +212,33 @@ static void a_number_is_used_again(void)
 	unlink(plain);
 }
 
+/* Files and pipes that have names of containers in them, as an archive does that was made without
+ * PLFS, are read as they are. */
+static void bytes_are_as_a_placeholder_has_them(void)
+{
+	char block[512], plain[] = "/tmp/plfs-blocks-XXXXXX", got[512];
+	int file = mkstemp(plain), ends[2], fine = 0;
+	memset(block, ' ', sizeof block);
+	memcpy(block, "PLFS container: read", 20);
+	R(pipe(ends));
+	for (int i = 0; i < 8; i++) {
+		memcpy(block + 100, &i, sizeof i);
+		write(file, block, sizeof block);
+		write(ends[1], block, sizeof block);
+	}
+	lseek(file, 0, SEEK_SET);
+	for (int i = 0; i < 8; i++) {
+		close(make("beside", "x"));
+		fine += read(file, got, sizeof got) == 512 && !memcmp(got + 100, &i, sizeof i);
+		fine += read(ends[0], got, sizeof got) == 512 && !memcmp(got + 100, &i, sizeof i);
+	}
+	printf("as a placeholder: %d\n", fine);
+	close(file);
+	unlink(plain);
+	close(ends[0]);
+	close(ends[1]);
+}
+
 /* A child has a plain file open. Its parent goes on in a container, as another program writes the
  * file, and has a placeholder in place of the descriptor, as it starts one. The child knows nothing
  * of that, and its close put the position into the kernel's description, which the parent has no
@@ -257,6 +284,7 @@ int main(void)
 	far_away();
 	dup2_is_one_step();
 	a_number_is_used_again();
+	bytes_are_as_a_placeholder_has_them();
 	a_child_closes_what_became_a_container();
 	return 0;
 }

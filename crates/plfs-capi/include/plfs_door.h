@@ -453,6 +453,11 @@ int plfs_door_hidden(const char *name);
 #define PLFS_STAND_IN_BYTES (192 << 10)
 
 /**
+ * The first eight bytes of one, `PLFSPACK`, as a little-endian number.
+ */
+#define PLFS_STAND_IN_BEGINS 5423250189534514256
+
+/**
  * Set in the kernel's position of a placeholder that went in a message. The access mode of the
  * file (O_ACCMODE) is above PLFS_PASSED_ACCESS, the number of the note that says which file of the
  * pack it is above PLFS_PASSED_NOTE, and the position itself below that.

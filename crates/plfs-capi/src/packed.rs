@@ -15,8 +15,8 @@ use libc::{DT_REG, mode_t, timespec};
 use plfs_core::pack::{FileId, PackStat};
 use plfs_core::store::{Entry, Errno, Kind, Links, Stat, stat_of, tell_umask};
 use plfs_core::{
-    Access, OpenOptions, PACK_NAME, PackPlace, Plfs, STAND_IN_BYTES, STAND_IN_HEAD, Small, StandIn,
-    Writers,
+    Access, OpenOptions, PACK_NAME, PackPlace, Plfs, STAND_IN_BEGINS, STAND_IN_BYTES,
+    STAND_IN_HEAD, Small, StandIn, Writers,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -369,6 +369,10 @@ pub(crate) fn stand_in_of(of: BorrowedFd<'_>) -> Result<Option<PackPlace>> {
 /// Length of a placeholder in memory; no arena of the preload library is as long.
 pub const PLFS_STAND_IN_BYTES: usize = 192 << 10;
 const _: () = assert!(PLFS_STAND_IN_BYTES == STAND_IN_BYTES);
+
+/// The first eight bytes of one, `PLFSPACK`, as a little-endian number.
+pub const PLFS_STAND_IN_BEGINS: u64 = 0x4b43_4150_5346_4c50;
+const _: () = assert!(PLFS_STAND_IN_BEGINS == u64::from_le_bytes(STAND_IN_BEGINS));
 
 /// Set in the kernel's position of a placeholder that went in a message. The access mode of the
 /// file (O_ACCMODE) is above PLFS_PASSED_ACCESS, the number of the note that says which file of the

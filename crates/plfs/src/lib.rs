@@ -77,7 +77,7 @@ pub use lifecycle::{
     unreachable,
 };
 pub use log::CommitHorizon;
-pub use packs::{OpenPack, PackPlace, STAND_IN_BYTES, STAND_IN_HEAD, StandIn};
+pub use packs::{OpenPack, PackPlace, STAND_IN_BEGINS, STAND_IN_BYTES, STAND_IN_HEAD, StandIn};
 pub use plain::{LOOK_BYTES, Written};
 pub use plfs::{
     FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, REPACK_SETTLES, Repacked,

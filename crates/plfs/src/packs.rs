@@ -19,7 +19,7 @@ use lru::LruCache;
 use plfs_format::pack::{CHANGING, NAME};
 
 use open_pack::options;
-pub use open_pack::{OpenPack, PackPlace, STAND_IN_BYTES, STAND_IN_HEAD, StandIn};
+pub use open_pack::{OpenPack, PackPlace, STAND_IN_BEGINS, STAND_IN_BYTES, STAND_IN_HEAD, StandIn};
 
 use crate::config::Config;
 use crate::error::{At, Error, Result};

@@ -97,13 +97,13 @@ pub struct StandIn(Notes);
 
 /// What it begins with. Device and inode of the pack's name follow, the directory of the pack, a
 /// zero, that of its container, and zeros.
-const STAND_IN: &[u8; 8] = b"PLFSPACK";
+pub const STAND_IN_BEGINS: [u8; 8] = *b"PLFSPACK";
 
 /// Bytes of one.
 pub const STAND_IN_BYTES: usize = NOTES_BYTES;
 
 /// Its bytes that say of which pack it is: the longest paths.
-pub const STAND_IN_HEAD: usize = STAND_IN.len() + 16 + 2 * 4096;
+pub const STAND_IN_HEAD: usize = STAND_IN_BEGINS.len() + 16 + 2 * 4096;
 
 /// What a stand-in says: how to find its pack.
 #[derive(Debug)]
@@ -119,7 +119,7 @@ pub struct PackPlace {
 impl PackPlace {
     /// `None`: these bytes are none of a stand-in.
     pub fn read(bytes: &[u8]) -> Option<PackPlace> {
-        let (dev, rest) = bytes.strip_prefix(STAND_IN)?.split_first_chunk()?;
+        let (dev, rest) = bytes.strip_prefix(&STAND_IN_BEGINS)?.split_first_chunk()?;
         let (ino, rest) = rest.split_first_chunk()?;
         let mut paths = rest.split(|byte| *byte == 0).map(|path| OsStr::from_bytes(path).into());
         Some(PackPlace {
@@ -130,7 +130,7 @@ impl PackPlace {
     }
 
     fn write(&self) -> Vec<u8> {
-        let mut bytes = STAND_IN.to_vec();
+        let mut bytes = STAND_IN_BEGINS.to_vec();
         bytes.extend(self.identity.0.to_le_bytes());
         bytes.extend(self.identity.1.to_le_bytes());
         for path in [&self.dir, &self.container] {
