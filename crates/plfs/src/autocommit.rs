@@ -21,6 +21,11 @@ pub(crate) const FIRST: Duration = pause(Duration::from_millis(500));
 /// (vm.dirty_expire_centisecs).
 pub(crate) const LAST: Duration = pause(Duration::from_secs(30));
 
+/// The thread rests so many times as long as its last round took, where files wait [`FIRST`] or
+/// more: a process that writes hundreds of files on storage where a commit travels spends a tenth
+/// of a processor, and of what the storage does, at most.
+const RESTS_TIMES: u32 = 10;
+
 /// Whoever forks holds it alone, so that the thread holds no lock of a file at that moment.
 pub static FORK_GATE: plain::RwLock<()> = plain::RwLock::new(());
 
@@ -135,15 +140,21 @@ fn run(committer: &'static Committer) {
             due.push(PeekMut::pop(next).0);
         }
         drop(state);
-        let again: Vec<Watched> = due.into_iter().filter_map(commit).collect();
+        let again: Vec<(Watched, Duration)> = due.into_iter().filter_map(commit).collect();
+        let rest = now.elapsed() * RESTS_TIMES;
+        let now = Instant::now();
+        let again = again.into_iter().map(|(watched, every)| {
+            let wait = if every < FIRST { every } else { every.max(rest) };
+            ByDue(Watched { due: now + wait, ..watched })
+        });
         state = lock(&committer.state);
-        state.watched.extend(again.into_iter().map(ByDue));
+        state.watched.extend(again);
     }
 }
 
 /// Commits if anything was written; gives the file back if so, for it will probably be written
-/// again.
-fn commit(watched: Watched) -> Option<Watched> {
+/// again, and when it wants to be asked.
+fn commit(watched: Watched) -> Option<(Watched, Duration)> {
     let _gate = FORK_GATE.read().unwrap_or_else(PoisonError::into_inner);
     let committing = lock(&watched.committing);
     let file = watched.file.upgrade()?;
@@ -154,5 +165,5 @@ fn commit(watched: Watched) -> Option<Watched> {
     if !committed {
         return None;
     }
-    Some(Watched { due: Instant::now() + every, ..watched })
+    Some((watched, every))
 }
