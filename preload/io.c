@@ -365,13 +365,16 @@ static bool is_of_placeholder(int fd, unsigned installs, const struct iovec *iov
 				(le64toh(held) & mask) == got;
 		bool is_open = RAW(SYS_fstat, (long)fd, &again) == 0,
 		     is_same = is_open && st.st_dev == again.st_dev && st.st_ino == again.st_ino;
-		if (is_same && is_first) {
-			RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
-			return true;
-		}
-		if (!is_same || !is_there)
-			return n == sizeof got &&
+		bool is_gone = n == sizeof got &&
 			       (!is_open || installs != atomic_load(&fd_installs));
+		/* Who read a placeholder moved its position, from 0 to where the bytes end. That of
+		 * another one is 0, or behind all if dup2 put it there. */
+		if (is_same && is_first && at == 0)
+			RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
+		if (is_same && is_first)
+			return at == 0 || (at == -(int64_t)done && is_gone);
+		if (!is_same || !is_there)
+			return is_gone;
 	}
 	return false;
 }

@@ -95,9 +95,12 @@ exit(lost > 2)'
 t_stray_writer() {
     mkdir m
     seq 100000 > plain
-    for how in over appended; do
+    for how in over appended alone; do
         plfs run --mount m -- cp plain "m/$how"
     done
+    echo stray > m/alone
+    plfs check --repair m/alone
+    plfs cat m/alone | cmp - plain
     echo stray > m/over
     echo stray >> m/appended
     for how in over appended; do

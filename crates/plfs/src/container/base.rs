@@ -103,6 +103,25 @@ pub fn find(
     }
 }
 
+/// Corrupt if `file`, a name with this `superblock`, was made as that of another container: a
+/// program without PLFS has copied a name over it. One call, if the superblock is a copy.
+pub fn must_be_its_own(
+    file: &dyn StoreFile,
+    superblock: &Superblock,
+    stat: &Stat,
+    path: &Path,
+) -> Result<()> {
+    let is_copy = superblock.inode != stat.ino && stat.nlink > 1;
+    let decision = if is_copy { look(file).unwrap_or(None) } else { None };
+    let made_as = decision.and_then(|decision| decision.superblock_of(stat.ino));
+    match made_as.as_deref().map(Superblock::decode) {
+        Some(Ok(own)) if own.uuid != superblock.uuid => {
+            Err(Error::of_bytes(path, Bad::new(0, WRITTEN_TO)))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// [`find`] for who has looked.
 pub fn find_decided(
     store: &Arc<dyn Store>,

@@ -6,7 +6,9 @@ use plfs_format::name::{self, Name};
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{Uuid, summary};
 
-use super::check::{FlatState, Promised, Report, Severity, check_index_log, examine, read_flat};
+use super::check::{
+    FlatState, Promised, Report, Severity, check_index_log, examine, read_flat, uuid_of,
+};
 use super::lost::take_out;
 use super::marks::{end_if_dead, end_the_dead, open_marks};
 use super::remove::{if_nameless, remove_container, remove_gone, remove_tree};
@@ -218,12 +220,14 @@ fn take_out_written(store: &dyn Store, dir: &Path, done: &mut Vec<String>) -> Re
     let mut bytes = vec![0; FILE_BYTES];
     let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
     let stat = file.stat().at("stat", &path)?;
+    let is_of = |superblock: &Superblock| uuid_of(dir) == Some(superblock.uuid);
     let (from, copy) = match Superblock::decode(&bytes[..n]) {
-        Ok(_) if stat.len == length => return Ok(()),
-        Ok(_) => (length, None),
+        Ok(superblock) if is_of(&superblock) && stat.len == length => return Ok(()),
+        Ok(superblock) if is_of(&superblock) => (length, None),
         Err(SuperError::Bad(bad)) if bad.newer => return Ok(()),
         Err(SuperError::Unknown { .. }) => return Ok(()),
-        Err(SuperError::NotASuperblock | SuperError::Bad(_)) => {
+        // That of another one, too: its name was copied over this one.
+        Ok(_) | Err(SuperError::NotASuperblock | SuperError::Bad(_)) => {
             match second_copy(store, &path, stat.ino) {
                 Some(copy) => (0, Some(copy)),
                 None => return Ok(()),

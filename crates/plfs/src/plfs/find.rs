@@ -51,6 +51,7 @@ impl Plfs {
         path: &Path,
     ) -> Result<Option<(Arc<Container>, Option<Summary>)>> {
         if let Some((superblock, summary)) = container::read_name(file, stat, path)? {
+            base::must_be_its_own(file, &superblock, stat, path)?;
             let found = self.find_container(path, stat, superblock, &summary)?;
             return Ok(Some((found, summary)));
         }

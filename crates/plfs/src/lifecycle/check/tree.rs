@@ -57,9 +57,31 @@ pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Re
                 }
             }
         }
-        Err(error) => report.fail(path, &error),
+        Err(error) => {
+            report.fail(path, &error);
+            // A repair needs to know where it is.
+            if let Some(container) = written_to(store, path, mounts) {
+                report.dir = container.dir.to_path_buf();
+                report.uuid = Some(container.superblock.uuid);
+            }
+        }
     }
     report
+}
+
+/// The container of a name that was written to without PLFS.
+fn written_to(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Option<Container> {
+    let stat = store.stat(path, Links::Follow).ok()?;
+    let own = || {
+        let (mut bytes, file) = (vec![0; FILE_BYTES], store.open(path, Open::READ).ok()?);
+        let n = store::read_full(file.as_ref(), &mut bytes, 0).ok()?;
+        bytes.truncate(n);
+        Some(bytes)
+    };
+    let file = second_copy(store.as_ref(), path, stat.ino).or_else(own)?;
+    let superblock = Superblock::decode(&file).ok()?;
+    let found = Container::locate(store.clone(), superblock, path, &stat, mounts).ok()?;
+    (found.identity == (stat.dev, stat.ino)).then_some(found)
 }
 
 /// What a name leads to.
@@ -432,6 +454,9 @@ fn check_dir(store: &Arc<dyn Store>, dir: &Path) -> (Report, Option<Stat>) {
                         true => is_alone = BASELESS,
                         false => report = check(&container),
                     }
+                }
+                None if second_copy(store.as_ref(), &path, stat.ino).is_some() => {
+                    report.find(Severity::Corrupt, &path, 0, WRITTEN_TO)
                 }
                 None => report.find(
                     Severity::Corrupt,
