@@ -23,6 +23,32 @@ in_own_shell() { # DIR SCRIPT
         trap 'echo \"failed: \$BASH_COMMAND\" >&2' ERR
         cd '$1'; $2" > "${work:?}/log" 2>&1 < /dev/null
 }
+# Runs the functions t_NAME that are wanted, each in an empty directory of its own and a shell that
+# has all functions. One that cannot run here writes why to $work/skip, and ends with 77.
+run_functions() {
+    local functions name status
+    mapfile -t functions < <(declare -F | awk '{ print $3 }')
+    export -f "${functions[@]}"
+    for name in $(declare -F | awk '$3 ~ /^t_/ { print substr($3, 3) }'); do
+        is_wanted "$name" || continue
+        mkdir "$work/$name"
+        status=0
+        in_own_shell "$work/$name" "t_$name" || status=$?
+        case $status in
+            0) result "$name" ok ;;
+            77) result "$name" skip "$(cat "$work/skip")" ;;
+            *) result "$name" fail "exit $status: $(tail -5 "$work/log")" ;;
+        esac
+        rm -rf "${work:?}/$name"
+    done
+}
+# For them: ends the test; fails unless the command does.
+fail() { echo "failed: $*" >&2; exit 1; }
+fails() { # COMMAND...
+    local status=0
+    "$@" || status=$?
+    [ $status != 0 ] || fail "exit 0: $*"
+}
 # By the whole name or by its first word; all if nobody asked.
 is_wanted() { [[ ${wanted:-  } = "  " || $wanted = *" ${1%% *} "* || $wanted = *" $1 "* ]]; }
 # What a program said, for people: no line of it is taken for a result.

@@ -20,7 +20,6 @@ wanted=" $* "
 . "$(dirname "$(realpath "$0")")/../lib.sh"
 
 skip() { echo "$*" > "$work/skip"; exit 77; }
-fail() { echo "failed: $*" >&2; exit 1; }
 # Fails unless the command fails with this status and one line on standard error that begins with
 # "plfs: " and has this text.
 refuses() { # STATUS TEXT COMMAND...
@@ -30,11 +29,6 @@ refuses() { # STATUS TEXT COMMAND...
     [ "$(wc -l < "$work/err")" = 1 ] || fail "not one line: $(cat "$work/err")"
     grep -q "^plfs: $3\|^plfs: ${2##*/}" "$work/err" || has '^plfs: ' "$work/err" || fail "$(cat "$work/err")"
     grep -qF -- "$text" "$work/err" || fail "no '$text' in: $(cat "$work/err")"
-}
-fails() { # COMMAND...
-    local status=0
-    "$@" || status=$?
-    [ $status != 0 ] || fail "exit 0: $*"
 }
 # grep -q ends at the first match, and what writes to it would fail.
 has() { grep -- "$@" > /dev/null || fail "no $*"; }
@@ -2075,17 +2069,4 @@ t_installed_and_taken_away() {
     has "nothing is installed in $PWD/usr" err
 }
 
-mapfile -t functions < <(declare -F | awk '{ print $3 }')
-export -f "${functions[@]}"
-for name in $(declare -F | awk '$3 ~ /^t_/ { print substr($3, 3) }'); do
-    is_wanted "$name" || continue
-    mkdir "$work/$name"
-    status=0
-    in_own_shell "$work/$name" "t_$name" || status=$?
-    case $status in
-        0) result "$name" ok ;;
-        77) result "$name" skip "$(cat "$work/skip")" ;;
-        *) result "$name" fail "exit $status: $(tail -5 "$work/log")" ;;
-    esac
-    rm -rf "${work:?}/$name"
-done
+run_functions

@@ -17,13 +17,6 @@ wanted=" $* "
 # shellcheck source=tests/lib.sh
 . "$(dirname "$(realpath "$0")")/../lib.sh"
 
-fail() { echo "failed: $*" >&2; exit 1; }
-fails() { # COMMAND...
-    local status=0
-    "$@" || status=$?
-    [ $status != 0 ] || fail "exit 0: $*"
-}
-
 # Writes a line with the time to m/log every 0.1 s for so many seconds, in a file that several
 # processes write.
 writer() { # SECONDS
@@ -152,13 +145,4 @@ program
 library" ]
 }
 
-mapfile -t functions < <(declare -F | awk '{ print $3 }')
-export -f "${functions[@]}"
-for name in $(declare -F | awk '$3 ~ /^t_/ { print substr($3, 3) }'); do
-    is_wanted "$name" || continue
-    mkdir "$work/$name"
-    status=0
-    in_own_shell "$work/$name" "t_$name" || status=$?
-    if [ $status = 0 ]; then result "$name" ok; else result "$name" fail "exit $status: $(tail -5 "$work/log")"; fi
-    rm -rf "${work:?}/$name"
-done
+run_functions

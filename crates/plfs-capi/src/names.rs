@@ -188,7 +188,7 @@ pub unsafe extern "C" fn plfs_door_rename(
         if is_one || plfs()?.is_changing(&from)? || plfs()?.is_changing(&to)? {
             return rename_packed((&from, source), (&to, target), flags);
         }
-        if !must_come_along(&from, &to)? || exchanges(flags) && !must_come_along(&to, &from)? {
+        if !comes_along(&from, &to)? || exchanges(flags) && !comes_along(&to, &from)? {
             return Err(Errno::XDEV.into());
         }
         let rename = || {
@@ -223,7 +223,7 @@ fn exchanges(flags: c_uint) -> bool {
 /// directory is removed. Who renames copies then, as between file systems. Costs nothing within a
 /// managed directory; of a directory that leaves one a look at each file with a superblock's length
 /// or several links in it.
-fn must_come_along(from: &Path, to: &Path) -> Result<bool> {
+fn comes_along(from: &Path, to: &Path) -> Result<bool> {
     let plfs = plfs()?;
     let leaves =
         |mount: &PathBuf| from != mount && from.starts_with(mount) && !to.starts_with(mount);
