@@ -725,7 +725,7 @@ def a_write_is_seen_by_others_when_it_returns(w):
     assert g.read(0, 3) == b"new" == w.process().read("f")
 
 
-@behaviour(differs="A process that SIGKILL ends loses what it wrote since the last commit")
+@behaviour()
 def a_killed_process_leaves_all_that_it_wrote(w):
     writer = w.process()
     writer.open("f", "rwc").write(0, b"written")

@@ -191,6 +191,13 @@ impl Folder {
         self.barrier = self.items.len();
     }
 
+    /// Adds a record as it is, behind all that was pushed. Nothing folds with it.
+    pub fn put(&mut self, item: Stamped, stamp: impl FnMut() -> u64) {
+        self.seal(stamp);
+        self.items.push(item);
+        self.barrier = self.items.len();
+    }
+
     /// Says that bytes lie elsewhere than was pushed: those of `length` from `from` (segment,
     /// physical) on lie at `to`. Records that have some of them are split, and go on with nothing
     /// that comes; each part keeps its stamp.

@@ -425,7 +425,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-fn relocate(folder: &mut Folder, Moved { from, length, to }: Moved, stamp: u64) {
+fn relocate(folder: &mut Folder, Moved { from, length, to, .. }: Moved, stamp: u64) {
     folder.relocate(from, length, to, || stamp);
 }
 

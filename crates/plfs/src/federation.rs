@@ -264,9 +264,8 @@ impl<'a> Root<'a> {
         };
         match found {
             Some((superblock, is_pack)) => {
-                let mut container = Container::in_root(&self.store, &superblock, self.path)?;
-                container.index_bytes = self.config.index_bytes;
-                Ok(Some((Arc::new(container), is_pack)))
+                let container = Container::in_root(&self.store, &superblock, self.path)?;
+                Ok(Some((Arc::new(container.configured(self.config)), is_pack)))
             }
             None => Err(Error::refused(Errno::IO, "read", &path, "it is no superblock")),
         }

@@ -287,10 +287,9 @@ impl Plfs {
 
     /// Ends what killed jobs of this user left on this node, the first time.
     fn reap(&self) {
-        if let Some(dir) = &self.process.config.shared_memory
-            && !self.reaped.swap(true, Ordering::Relaxed)
-        {
-            lifecycle::reap(self.process.store.as_ref(), dir);
+        let Process { store, config, .. } = self.process.as_ref();
+        if config.shared_memory.is_some() && !self.reaped.swap(true, Ordering::Relaxed) {
+            lifecycle::reap(store, config);
         }
     }
 

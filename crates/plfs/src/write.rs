@@ -9,14 +9,14 @@ use plfs_format::index_log::Record;
 use plfs_format::mark::Mark;
 use plfs_format::name::SegmentRef;
 use plfs_index::{
-    Committed, Folder, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, Stretch, block_of, in_blocks,
+    Committed, Fresh, HOLE, PENDING_RECORDS, Run, Stamped, Stretch, block_of, in_blocks,
 };
 use std::collections::HashMap;
 
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
-use crate::log::{DataLog, Durability, Era, LogSet, Moved, Placed};
+use crate::log::{DataLog, Durability, Era, Journal, LogSet, Moved, Placed, Records, TakenTo};
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -156,12 +156,14 @@ pub struct Writer {
     /// Held by the thread that commits: one at a time, and without the lock of the state while it
     /// waits for storage.
     committing: Mutex<()>,
+    /// Has what no commit has, for an heir.
+    journal: Option<Arc<Journal>>,
     state: Mutex<State>,
 }
 
 struct State {
     data: DataLog,
-    folder: Folder,
+    records: Records,
     /// Records that readers of this process have and no index log has yet.
     frozen: Vec<Stamped>,
     /// Sums of the data that the commit under way takes.
@@ -203,9 +205,17 @@ impl Writer {
         let set = Arc::new(set);
         let boot = container.store.boot(container.root());
         let failed = Arc::new(AtomicBool::new(false));
+        let mut data = DataLog::new(container, set.clone(), config.buffer_bytes);
+        let journal = set.begin_journal(identity.writer, config.buffer_bytes).filter(|journal| {
+            let is_kept = data.keep_in(journal);
+            if !is_kept {
+                set.end_journal(journal);
+            }
+            is_kept
+        });
         let state = State {
-            data: DataLog::new(container, set.clone(), config.buffer_bytes),
-            folder: Folder::new(),
+            data,
+            records: Records::new(journal.clone()),
             frozen: Vec::new(),
             sums: Vec::new(),
             is_doubtful: false,
@@ -226,6 +236,7 @@ impl Writer {
             failed,
             knows_end: Mutex::new(false),
             committing: Mutex::default(),
+            journal,
             state: Mutex::new(state),
         }
     }
@@ -247,14 +258,14 @@ impl Writer {
         let run = Run { segment, physical, ..run };
         if length == run.bytes() {
             let end = run.end();
-            self.record(&mut state, end, |folder| folder.push_run(run, || self.set.stamp()))?;
+            self.record(&mut state, end, |state| state.push_run(run, &self.set))?;
             return Ok(self.wrote(&mut state, length, end));
         }
         let parts = taken(run, length);
         let parts = || parts.iter().flatten();
         let end = parts().map(Run::end).max().unwrap_or(0);
-        self.record(&mut state, end, |folder| {
-            parts().for_each(|part| folder.push_run(*part, || self.set.stamp()));
+        self.record(&mut state, end, |state| {
+            parts().for_each(|part| state.push_run(*part, &self.set));
         })?;
         Ok(self.wrote(&mut state, length, end))
     }
@@ -303,7 +314,9 @@ impl Writer {
             let known = state.appended;
             state.go_behind(now, known, &self.set);
             state.appended = if before == known { before + 1 } else { known };
-            state.folder.push(offset, length, segment, physical, || stamp);
+            let (run, at) =
+                (Run::single(offset, length, segment, physical), state.data.segment_at(segment));
+            state.records.push_run(run, &at, || stamp);
             return Ok((offset, self.wrote(&mut state, length, offset + length)));
         }
     }
@@ -322,8 +335,8 @@ impl Writer {
         state.check()?;
         let length = bytes.len() as u64;
         if !state.data.is_direct(bytes.len()) {
-            let State { data, folder, .. } = &mut *state;
-            let moved = &mut |moved| relocate(folder, moved, &self.set);
+            let State { data, records, .. } = &mut *state;
+            let moved = &mut |moved| relocate(records, moved, &self.set);
             return match data.buffer(bytes, moved) {
                 Ok(placed) => Ok((state, placed)),
                 Err(error) => Err(state.poison_if_lost(error)),
@@ -357,12 +370,12 @@ impl Writer {
 
     /// Records with `push` what reaches to `end`, so that the logs and those who append have it in
     /// the same place of the order.
-    fn record(&self, state: &mut State, end: u64, push: impl Fn(&mut Folder)) -> Result<()> {
+    fn record(&self, state: &mut State, end: u64, push: impl Fn(&mut State)) -> Result<()> {
         let mut era = self.set.era()?;
         loop {
             self.set.reached(era, end);
             state.go_behind(era, self.set.appended(), &self.set);
-            push(&mut state.folder);
+            push(state);
             if self.set.is_still(era) {
                 return Ok(());
             }
@@ -380,9 +393,8 @@ impl Writer {
         let mut state = lock(&self.state);
         state.check()?;
         let end = logical + length;
-        self.record(&mut state, end, |folder| {
-            folder.push(logical, length, HOLE, logical, || self.set.stamp());
-        })?;
+        let hole = Run::single(logical, length, HOLE, logical);
+        self.record(&mut state, end, |state| state.push_run(hole, &self.set))?;
         Ok(self.wrote(&mut state, 0, end))
     }
 
@@ -390,7 +402,15 @@ impl Writer {
         state.written += bytes;
         self.ahead.reach(end);
         self.dirty.store(true, Ordering::Release);
-        let should_commit = state.folder.len() + state.frozen.len() >= PENDING_RECORDS
+        if state.records.is_due() {
+            let State { records, data, frozen, .. } = &mut *state;
+            records.fold(frozen, |number| match number {
+                BASE => SegmentRef::BASE,
+                number => data.segment_at(number),
+            });
+        }
+        let should_commit = state.records.len() + state.frozen.len() >= PENDING_RECORDS
+            || state.records.is_due()
             || state.data.sums_bytes() >= PENDING_SUMS_BYTES;
         Written { bytes: bytes as usize, should_commit }
     }
@@ -408,7 +428,7 @@ impl Writer {
     /// Whether there are records that no index log has.
     pub fn has_uncommitted(&self) -> bool {
         let state = lock(&self.state);
-        state.poison.is_none() && !(state.folder.is_empty() && state.frozen.is_empty())
+        state.poison.is_none() && !(state.records.is_empty() && state.frozen.is_empty())
     }
 
     /// How many bytes all writes had.
@@ -424,11 +444,11 @@ impl Writer {
 
     fn freeze_locked(&self, state: &mut State) -> Result<Fresh> {
         state.check()?;
-        let State { data, folder, .. } = &mut *state;
-        let moved = &mut |moved| relocate(folder, moved, &self.set);
+        let State { data, records, .. } = &mut *state;
+        let moved = &mut |moved| relocate(records, moved, &self.set);
         data.flush(moved).map_err(|error| state.poison_if_lost(error))?;
         self.dirty.store(false, Ordering::Release);
-        let runs = state.folder.take(|| self.set.tick());
+        let runs = state.records.take(|| self.set.tick());
         state.frozen.extend_from_slice(&runs);
         Ok(self.fresh(state, runs))
     }
@@ -441,7 +461,7 @@ impl Writer {
 
     /// What is written from now on is younger than everything seen until now.
     pub fn seal(&self) {
-        lock(&self.state).folder.seal(|| self.set.tick());
+        lock(&self.state).records.seal(|| self.set.tick());
     }
 
     fn fresh(&self, state: &State, runs: Vec<Stamped>) -> Fresh {
@@ -470,7 +490,7 @@ impl Writer {
     /// error poisons the writer.
     pub fn begin_commit(&self) -> Committing<'_> {
         let _turn = lock(&self.committing);
-        Committing { writer: self, _turn, frozen: 0, data: Durability::Visible }
+        Committing { writer: self, _turn, frozen: 0, taken: None, data: Durability::Visible }
     }
 
     fn append_runs(
@@ -580,6 +600,9 @@ impl Writer {
     /// committed is dropped.
     pub fn leave(self) -> Result<bool> {
         drop(self.state);
+        if let Some(journal) = &self.journal {
+            self.set.end_journal(journal);
+        }
         match Arc::into_inner(self.set) {
             Some(set) => set.leave(),
             None => Ok(false),
@@ -608,6 +631,8 @@ pub struct Committing<'a> {
     _turn: MutexGuard<'a, ()>,
     /// Records of [`State::frozen`] that this commit takes.
     frozen: usize,
+    /// What of the journal is about them.
+    taken: Option<TakenTo>,
     /// Whether their data is durable.
     data: Durability,
 }
@@ -619,8 +644,8 @@ impl Committing<'_> {
         let in_flight = {
             let mut state = lock(&self.writer.state);
             state.check()?;
-            let State { data, folder, .. } = &mut *state;
-            let moved = &mut |moved| relocate(folder, moved, &self.writer.set);
+            let State { data, records, .. } = &mut *state;
+            let moved = &mut |moved| relocate(records, moved, &self.writer.set);
             data.begin_flush(moved).map_err(|error| state.poison_if_lost(error))?
         };
         in_flight.wait().map_err(|error| lock(&self.writer.state).poison(error))
@@ -634,6 +659,7 @@ impl Committing<'_> {
         // Only commits take frozen records away, and this is the one. So with their sums, which are
         // of all that was written until now.
         self.frozen = state.frozen.len();
+        self.taken = Some(state.records.taken_to());
         let sums = state.data.take_sums();
         state.sums.extend(sums);
         self.data = Durability::Visible;
@@ -684,7 +710,12 @@ impl Committing<'_> {
         Ok(Committed { set: writer.set.id(), truncate: None, room, blocks })
     }
 
-    fn try_append(&self, state: &mut State, count: usize, cut: Option<u64>) -> Result<Committed> {
+    fn try_append(
+        &mut self,
+        state: &mut State,
+        count: usize,
+        cut: Option<u64>,
+    ) -> Result<Committed> {
         let writer = self.writer;
         let runs: Vec<Stamped> = state.frozen.drain(..count).collect();
         let (segments, runs) = with_segments(state, runs);
@@ -693,6 +724,9 @@ impl Committing<'_> {
             blocks.push(writer.append_runs(state, &segments, runs, self.data)?);
         }
         state.sums.clear();
+        if let Some(taken) = self.taken.take() {
+            state.records.committed(taken);
+        }
         if self.data == Durability::Durable && state.is_doubtful {
             // There was nothing new to say but that: what a program changes while it is written
             // may differ from its sum, and is durable all the same.
@@ -702,7 +736,7 @@ impl Committing<'_> {
         if let Some(size) = cut {
             let cutting = writer.set.begin_cut()?;
             // What was written since the freeze is cut; what goes on with it later must not be.
-            state.folder.seal(|| writer.set.tick());
+            state.records.seal(|| writer.set.tick());
             let stamp = writer.set.tick();
             let record = vec![Record::Truncate { size, stamp }];
             blocks.push(writer.append_block(state, &[], record, self.data)?);
@@ -747,11 +781,20 @@ impl Committing<'_> {
 }
 
 impl State {
+    fn push_run(&mut self, run: Run, set: &LogSet) {
+        let at = match run.segment {
+            // It has no data.
+            HOLE => SegmentRef::BASE,
+            number => self.data.segment_at(number),
+        };
+        self.records.push_run(run, &at, || set.stamp());
+    }
+
     /// No record goes on over a truncate: it would be cut whole; also if the truncate has failed,
     /// which storage may yet have. Nor over what was `appended` meanwhile: it would be older.
     fn go_behind(&mut self, era: Era, appended: u64, set: &LogSet) {
         if self.era != era || self.appended != appended {
-            self.folder.seal(|| set.tick());
+            self.records.seal(|| set.tick());
         }
         (self.era, self.appended) = (era, appended);
     }
@@ -789,8 +832,9 @@ fn with_segments(state: &State, mut runs: Vec<Stamped>) -> (Vec<SegmentRef>, Vec
 
 /// Says in the records of a writer where bytes are that found no room where they were to be. No
 /// index log has these records: what a commit has taken is with the store.
-fn relocate(folder: &mut Folder, Moved { from, length, to }: Moved, set: &LogSet) {
-    folder.relocate(from, length, to, || set.tick());
+fn relocate(records: &mut Records, moved: Moved, set: &LogSet) {
+    let Moved { from, length, to, segments: (at_from, at_to) } = moved;
+    records.relocate(from, length, to, (&at_from, &at_to), || set.tick());
 }
 
 /// What the first `bytes` of a run's bytes are, fewer than it has: whole pieces, and a part of the

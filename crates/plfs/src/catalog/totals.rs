@@ -14,7 +14,7 @@ use plfs_format::superblock::FILE_BYTES;
 use super::{flatten_if_worth, load_if_cheap};
 use crate::container::{Container, log_sets};
 use crate::error::{At, Error, Result};
-use crate::log;
+use crate::log::{self, Carried};
 use crate::store::machine::random_u64;
 use crate::store::{self, Errno, Open, Time};
 use crate::sync::Arc;
@@ -117,7 +117,13 @@ impl Totalizer {
                 data_logs: summary.data_logs,
                 from_summary: true,
             }),
-            None => self.look_at_logs(container, &container.list_at(time)?),
+            None => {
+                let names = container.list_at(time)?;
+                match carry_left(container, &names)? {
+                    true => self.look_at_logs(container, &container.list()?),
+                    false => self.look_at_logs(container, &names),
+                }
+            }
         }
     }
 
@@ -229,6 +235,35 @@ impl SizeReplay {
     fn size(&self) -> u64 {
         let cut = self.cut.map_or(0, |(_, size)| size);
         self.ends.first_key_value().map_or(cut, |(_, end)| cut.max(*end))
+    }
+}
+
+/// If a log set has an owner, going by these names: what processes of this node had written that
+/// are dead, and had not committed, goes to the logs. True if others have to be read now, and the
+/// names listed again.
+pub(super) fn carry_left(container: &Container, names: &[Name]) -> Result<bool> {
+    if !has_owner(names) {
+        return Ok(false);
+    }
+    match log::carry_left(container)? {
+        Carried::Nothing => Ok(false),
+        Carried::InLogs => Ok(true),
+        Carried::InLogsAsLast => {
+            // The last one owes it. Without it readers look at the logs.
+            if let Ok(file) = open_super(container) {
+                let _ = write_summary(container, file.as_ref(), &container.list()?);
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// The names in the container, after what the dead have left is [in the logs](carry_left).
+pub(super) fn list_with_what_was_left(container: &Container) -> Result<Vec<Name>> {
+    let names = container.list()?;
+    match carry_left(container, &names)? {
+        true => container.list(),
+        false => Ok(names),
     }
 }
 

@@ -91,10 +91,8 @@ pub fn create_laid_out(
     match made {
         Ok((file, stat)) => {
             let identity = (stat.dev, stat.ino);
-            let mut container =
-                Container::of_parts(store.clone(), superblock, dir, identity, local);
-            container.index_bytes = config.index_bytes;
-            Ok((container, file))
+            let made = Container::of_parts(store.clone(), superblock, dir, identity, local);
+            Ok((made.configured(config), file))
         }
         Err(error) => {
             // What could not be finished has no name: garbage at worst, which `check` finds.

@@ -16,7 +16,7 @@ use plfs_format::{Bad, Uuid};
 use plfs_format::{summary, summary::Summary};
 
 use super::backends::Table;
-use crate::config::{INDEX_BYTES, is_at_or_below};
+use crate::config::{Config, INDEX_BYTES, is_at_or_below};
 use crate::error::{At, Error, Result};
 use crate::store::{self, Errno, Keep, Links, Open, Place, Stat, Store, StoreFile, Time};
 use crate::sync::{Arc, Mutex, lock};
@@ -42,6 +42,8 @@ pub struct Container {
     /// Bytes of an index that a process holds in its own memory; a longer one lies in a file (see
     /// [`Config`](crate::Config)).
     pub index_bytes: u64,
+    /// Where the processes of the node meet (see [`Config`](crate::Config)).
+    pub shared_memory: Option<Arc<Path>>,
     /// See [`Container::opened_later`].
     pub(super) waits: bool,
     /// The last listing that [`Container::list_at`] may give again; one for all views.
@@ -91,6 +93,12 @@ pub(crate) fn in_roots<'a>(
 }
 
 impl Container {
+    /// The container, for a process with these settings.
+    pub fn configured(self, config: &Config) -> Container {
+        let shared_memory = config.shared_memory.as_deref().map(Into::into);
+        Container { index_bytes: config.index_bytes, shared_memory, ..self }
+    }
+
     /// The container, for who opens its file: as the owner of the file, if the store serves several
     /// users, and from a descriptor of its directory, which leads to its files whatever is renamed
     /// above. An open on the root backend.
@@ -201,6 +209,7 @@ impl Container {
             superblock: self.superblock.clone(),
             dir: self.dir.clone(),
             listed: self.listed.clone(),
+            shared_memory: self.shared_memory.clone(),
             ..*self
         }
     }
@@ -507,6 +516,7 @@ impl Container {
             local,
             copied: false,
             index_bytes: INDEX_BYTES,
+            shared_memory: None,
             waits: false,
             listed: Arc::default(),
         }

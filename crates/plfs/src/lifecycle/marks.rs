@@ -9,12 +9,13 @@ use plfs_format::name::{self, Name};
 use super::check::examine;
 use super::repair::sum_up;
 use crate::config::Config;
-use crate::container::Container;
+use crate::container::{self, Container};
 use crate::error::{At, Result};
-use crate::log;
+use crate::log::{self, Carried};
 use crate::store::machine::{ProcessFacts, boot_time_ns, is_dead, random_u64, start_of_process};
 use crate::store::shm::{SharedPage, directory_identity};
-use crate::store::{Errno, Links, Store};
+use crate::store::{Errno, Links, Open, Store};
+use crate::sync::Arc;
 
 /// Pages that a process looks at in any case when it looks for those of the dead: a look costs four
 /// system calls.
@@ -76,6 +77,9 @@ pub(crate) fn end_node(container: &Container, config: &Config) -> Result<bool> {
     let Some(dir) = &config.shared_memory else { return Ok(false) };
     let user = container.store.user();
     let path = log::page_path_of(container, dir, user);
+    if log::carry_left(container)? == Carried::InLogsAsLast {
+        return Ok(true);
+    }
     log::reclaim(container.store.as_ref(), &path, user, Some(container))
 }
 
@@ -91,6 +95,7 @@ pub(super) fn end_if_dead(container: &Container, config: &Config, set: u32) -> R
 /// mark: once it goes, the next process of the node may take the set over.
 fn end(container: &Container, config: &Config, mark: OpenMark) -> Result<Cleared> {
     if let Some(dir) = &config.shared_memory {
+        log::carry_left(container)?;
         log::reclaim(
             container.store.as_ref(),
             &log::page_path_of(container, dir, mark.uid),
@@ -209,12 +214,14 @@ fn lives_of_crowd(
     Ok(false)
 }
 
-/// Ends the tenancies of jobs of this user that were killed on this host: removes their marks, and
-/// their pages from shared memory. Looks at all pages, or as many as a short time allows; each
-/// process begins somewhere else, so that none is out of sight for ever.
+/// Ends the tenancies of jobs of this user that were killed on this host: commits what they had
+/// written, removes their marks, and their pages from shared memory. Looks at all pages, or as many
+/// as a short time allows; each process begins somewhere else, so that none is out of sight for
+/// ever.
 ///
 /// What cannot be done is left to the next one.
-pub(crate) fn reap(store: &dyn Store, shared_memory: &Path) {
+pub(crate) fn reap(store: &Arc<dyn Store>, config: &Config) {
+    let Some(shared_memory) = config.shared_memory.as_deref() else { return };
     let user = store.user();
     let pages = SharedPage::find(shared_memory, (user != 0).then_some(user)).unwrap_or_default();
     let first = random_u64() as usize % pages.len().max(1);
@@ -223,7 +230,29 @@ pub(crate) fn reap(store: &dyn Store, shared_memory: &Path) {
         if i >= REAP_LEAST && boot_time_ns().saturating_sub(begun) > REAP_NS {
             break;
         }
-        let _ = log::reclaim(store, page, *uid, None);
+        if *uid == user {
+            let _ = carry_left_by_page(store, config, page);
+        }
+        let _ = log::reclaim(store.as_ref(), page, *uid, None);
+    }
+    log::remove_stray_journals(shared_memory, user);
+}
+
+/// Commits what dead processes had written to the container that a page of this user names.
+fn carry_left_by_page(store: &Arc<dyn Store>, config: &Config, page: &Path) -> Result<()> {
+    let Some(dir) = log::dir_with_left(page, store.user())? else { return Ok(()) };
+    let path = dir.join(name::SUPER);
+    let root = container::root_of(&dir);
+    let view = container::in_roots(store, [root]);
+    let file = view.open(&path, Open::READ.briefly()).at("open", &path)?;
+    let stat = file.stat().at("stat", &path)?;
+    let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, &path)? else {
+        return Ok(());
+    };
+    let container = Container::in_root(store, &superblock, root)?.configured(config);
+    match log::carry_left(&container)? {
+        Carried::InLogsAsLast => sum_up(&container).map(drop),
+        _ => Ok(()),
     }
 }
 

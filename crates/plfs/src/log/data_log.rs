@@ -8,6 +8,7 @@ use plfs_index::{Regions, Stretch, Sums};
 
 use super::LogSet;
 use super::flusher::{self, InFlight, Refused, Target, write_behind};
+use super::journal::{Buffer, Journal};
 use super::log_set::{FileName, open_to_readers};
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Error, Result};
@@ -83,6 +84,8 @@ pub struct Moved {
     pub length: u64,
     /// The same of the other place.
     pub to: (u32, u64),
+    /// What these two segment numbers mean.
+    pub segments: (SegmentRef, SegmentRef),
 }
 
 /// How often somebody looks for room on other backends in one call. Each try makes a segment; a
@@ -102,7 +105,9 @@ pub struct DataLog {
     budget_bytes: usize,
     segments: Vec<Segment>,
     regions: Regions,
-    buffer: Vec<u8>,
+    /// Has what the next buffers are in, if an heir shall find them.
+    journal: Option<Arc<Journal>>,
+    buffer: Buffer,
     buffer_segment: u32,
     buffer_at: u64,
     /// What of the buffer is in [`HELD_BYTES`], at least.
@@ -174,7 +179,8 @@ impl DataLog {
             budget_bytes,
             segments: Vec::new(),
             regions: Regions::default(),
-            buffer: Vec::new(),
+            journal: None,
+            buffer: Buffer::default(),
             buffer_segment: 0,
             buffer_at: 0,
             counted_bytes: 0,
@@ -196,6 +202,22 @@ impl DataLog {
         let mut log = DataLog::new(container, set, budget_bytes);
         log.only = Some(backends);
         log
+    }
+
+    /// Bytes that the store does not have are in this journal from now on; nothing was written yet.
+    /// False: there is no memory for that.
+    pub fn keep_in(&mut self, journal: &Arc<Journal>) -> bool {
+        let buffer = Buffer::of(journal);
+        let is_kept = buffer.is_some();
+        if let Some(buffer) = buffer {
+            (self.buffer, self.journal) = (buffer, Some(journal.clone()));
+        }
+        is_kept
+    }
+
+    /// What a segment number of this log means.
+    pub fn segment_at(&self, number: u32) -> SegmentRef {
+        self.segments[number as usize].at
     }
 
     /// What segment numbers of this log mean.
@@ -310,24 +332,23 @@ impl DataLog {
         let mut taken = 0;
         while taken < bytes.len() {
             if self.buffer.is_empty() {
-                (self.buffer_segment, self.buffer_at) = (segment, physical + taken as u64);
-                if self.buffer.capacity() == 0 {
-                    self.buffer = flusher::spare_buffer();
+                if self.journal.is_none() && !self.buffer.has_memory() {
+                    self.buffer = Buffer::private(flusher::spare_buffer());
                 }
+                (self.buffer_segment, self.buffer_at) = (segment, physical + taken as u64);
+                self.buffer.begin_at(&self.segments[segment as usize].at, self.buffer_at);
             }
             // Buffers end at multiples of their size, so that appends become aligned.
             let full = self.travel.buffer_bytes
                 - (self.buffer_at as usize & (self.travel.buffer_bytes - 1));
-            let n = (bytes.len() - taken).min(full - self.buffer.len());
-            let needed = self.buffer.len() + n;
-            if needed > self.buffer.capacity() && needed > flusher::SPARE_BYTES {
-                // At once: to grow by and by would copy all to fresh pages each time.
-                self.buffer.reserve_exact(self.travel.buffer_bytes - self.buffer.len());
-            }
-            self.buffer.extend_from_slice(&bytes[taken..taken + n]);
+            let wanted = (self.buffer.len() + bytes.len() - taken).min(full);
+            let fits = self.buffer.reserve(wanted, full);
+            let n = fits - self.buffer.len();
+            self.buffer.extend(&bytes[taken..taken + n]);
             self.count();
             taken += n;
-            if (self.buffer.len() == full || self.holds_back_too_much())
+            let is_full = fits == full || fits < wanted;
+            if (is_full || self.holds_back_too_much())
                 && let Err(error) = self.write_buffer()
             {
                 let refused = self.buffer.len().min(taken);
@@ -359,8 +380,10 @@ impl DataLog {
         self.in_flight.wait()?;
         self.recall(moved)?;
         self.failure()?;
-        // Of many files that are open few are written at a time.
-        flusher::keep_buffer(std::mem::take(&mut self.buffer));
+        if self.journal.is_none() {
+            // Of many files that are open few are written at a time.
+            flusher::keep_buffer(std::mem::take(&mut self.buffer));
+        }
         self.in_flight.give_up_spare();
         for segment in self.segments.iter_mut().filter(|segment| segment.dirty) {
             self.set.mark_unsynced(segment.at.stream, segment.at.segment, segment.file_name);
@@ -379,7 +402,7 @@ impl DataLog {
             return Ok(());
         }
         let segment = &mut self.segments[self.buffer_segment as usize];
-        if put(&segment.at, segment.file_name, self.buffer_at, &self.buffer)? {
+        if put(&segment.at, segment.file_name, self.buffer_at, self.buffer.bytes())? {
             segment.file_name = FileName::Known;
             self.buffer.clear();
             self.count();
@@ -427,8 +450,10 @@ impl DataLog {
                         return Err(error);
                     }
                     let Ok(to) = self.reserve(length) else { return Err(error) };
+                    let segments = (self.segment_at(from.0), self.segment_at(to.0));
+                    moved(Moved { from, length, to, segments });
                     (self.buffer_segment, self.buffer_at) = to;
-                    moved(Moved { from, length, to });
+                    self.buffer.move_to(&segments.1, to.1);
                 }
                 other => return other,
             }
@@ -445,31 +470,38 @@ impl DataLog {
     }
 
     fn write_elsewhere(&mut self, refused: Refused, moved: &mut dyn FnMut(Moved)) -> Result<()> {
-        let Refused { segment, offset, bytes, mut error } = refused;
+        let Refused { segment, offset, mut bytes, mut error } = refused;
         let (mut from, length) = ((segment, offset), bytes.len() as u64);
         for _ in 0..TRIES {
             if !self.leave_full(from.0) {
                 break;
             }
             let to = self.reserve(length)?;
-            moved(Moved { from, length, to });
+            let segments = (self.segment_at(from.0), self.segment_at(to.0));
+            moved(Moved { from, length, to, segments });
+            bytes.move_to(&segments.1, to.1);
             from = to;
             let segment = &mut self.segments[to.0 as usize];
             let file = segment.open(&self.container)?;
             segment.dirty = true;
-            match store::write_full(file.as_ref(), &bytes, to.1)
+            match store::write_full(file.as_ref(), bytes.bytes(), to.1)
                 .at("write the data log", &segment.path)
             {
                 Ok(()) => {
                     if let Some(sums) = &mut self.sums {
-                        sums.push(to.0, to.1, &bytes);
+                        sums.push(to.0, to.1, bytes.bytes());
                     }
+                    bytes.clear();
                     return Ok(());
                 }
                 Err(full) if full.is_full() => error = full,
-                other => return other,
+                Err(other) => {
+                    bytes.keep();
+                    return Err(other);
+                }
             }
         }
+        bytes.keep();
         Err(error)
     }
 
@@ -524,12 +556,17 @@ impl DataLog {
         let segment = &mut self.segments[self.buffer_segment as usize];
         let file = segment.open(&self.container)?;
         segment.dirty = true;
-        if self.travel.behind {
+        let next = match &self.journal {
+            _ if !self.travel.behind => None,
+            Some(journal) => self.in_flight.next_of(journal),
+            None => Some(Buffer::private(self.in_flight.spare())),
+        };
+        if let Some(next) = next {
             if let Some(sums) = &mut self.sums {
                 // Whole buffers, however small the writes were.
-                sums.push(self.buffer_segment, self.buffer_at, &self.buffer);
+                sums.push(self.buffer_segment, self.buffer_at, self.buffer.bytes());
             }
-            let bytes = std::mem::replace(&mut self.buffer, self.in_flight.spare());
+            let bytes = std::mem::replace(&mut self.buffer, next);
             let (path, offset) = (segment.path.clone(), self.buffer_at);
             self.is_stuck = false;
             self.count();
@@ -539,12 +576,13 @@ impl DataLog {
             return Ok(());
         }
         while !self.buffer.is_empty() {
-            let written = store::write_some(file.as_ref(), &self.buffer, self.buffer_at)
+            let there = self.buffer.bytes();
+            let written = store::write_some(file.as_ref(), there, self.buffer_at)
                 .at("write the data log", &segment.path)?;
             if let Some(sums) = &mut self.sums {
-                sums.push(self.buffer_segment, self.buffer_at, &self.buffer[..written]);
+                sums.push(self.buffer_segment, self.buffer_at, &there[..written]);
             }
-            self.buffer.drain(..written);
+            self.buffer.consume(written);
             self.buffer_at += written as u64;
         }
         self.is_stuck = false;

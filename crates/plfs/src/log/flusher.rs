@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
+use super::journal::{Buffer, Journal};
 use crate::error::{At, Error, Result};
 use crate::store::{self, StoreFile};
 use crate::sync::{Arc, Condvar, Mutex, OfProcess, PoisonError, lock, plain, spawn_for_ever};
@@ -33,7 +34,7 @@ pub(super) struct Refused {
     /// The owner's number of the segment.
     pub segment: u32,
     pub offset: u64,
-    pub bytes: Vec<u8>,
+    pub bytes: Buffer,
     pub error: Error,
 }
 
@@ -48,7 +49,7 @@ pub(super) struct Target {
 
 struct Job {
     target: Target,
-    bytes: Vec<u8>,
+    bytes: Buffer,
     owner: Arc<InFlight>,
 }
 
@@ -83,10 +84,9 @@ pub(super) fn spare_buffer() -> Vec<u8> {
     plain::lock(spare_buffers()).pop().unwrap_or_default()
 }
 
-/// Keeps an empty buffer for the next [`spare_buffer`], or frees it.
-pub(super) fn keep_buffer(buffer: Vec<u8>) {
-    debug_assert!(buffer.is_empty());
-    if buffer.capacity() >= SPARE_BYTES {
+/// Keeps the memory of an empty buffer for the next [`spare_buffer`], or frees it.
+pub(super) fn keep_buffer(buffer: Buffer) {
+    if let Some(buffer) = buffer.into_private().filter(|bytes| bytes.capacity() >= SPARE_BYTES) {
         let mut spare = plain::lock(spare_buffers());
         if spare.len() < SPARE_BUFFERS {
             spare.push(buffer);
@@ -119,6 +119,19 @@ impl InFlight {
         lock(&self.state).failed.get_or_insert(error);
     }
 
+    /// An empty buffer of the journal: waits until the store has what is in one, if all are used.
+    /// `None`: what they have the store has refused.
+    pub(super) fn next_of(&self, journal: &Arc<Journal>) -> Option<Buffer> {
+        let mut state = lock(&self.state);
+        loop {
+            let next = Buffer::of(journal);
+            if next.is_some() || state.jobs == 0 {
+                return next;
+            }
+            state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// An empty buffer, used before if there is one.
     pub fn spare(&self) -> Vec<u8> {
         lock(&self.state).spare.pop().unwrap_or_else(spare_buffer)
@@ -127,7 +140,7 @@ impl InFlight {
     /// Gives others the buffer that was used before.
     pub fn give_up_spare(&self) {
         if let Some(buffer) = lock(&self.state).spare.pop() {
-            keep_buffer(buffer);
+            keep_buffer(Buffer::private(buffer));
         }
     }
 }
@@ -136,7 +149,7 @@ impl InFlight {
 /// process.
 pub(super) fn write_behind(
     target: Target,
-    bytes: Vec<u8>,
+    bytes: Buffer,
     owner: &Arc<InFlight>,
     budget_bytes: usize,
 ) {
@@ -191,23 +204,28 @@ fn run(flusher: &'static Flusher) {
 fn finish(mut job: Job) {
     let Target { file, path, segment, offset } = &job.target;
     let result =
-        store::write_full(file.as_ref(), &job.bytes, *offset).at("write the data log", path);
+        store::write_full(file.as_ref(), job.bytes.bytes(), *offset).at("write the data log", path);
+    let mut bytes = std::mem::take(&mut job.bytes);
     let mut state = lock(&job.owner.state);
     match (result, segment) {
-        (Ok(()), _) => {}
+        (Ok(()), _) => {
+            bytes.clear();
+            match bytes.into_private() {
+                Some(memory) if state.spare.is_empty() && memory.capacity() > 0 => {
+                    state.spare.push(memory);
+                }
+                Some(memory) => keep_buffer(Buffer::private(memory)),
+                None => {}
+            }
+        }
         (Err(error), Some(segment)) if error.is_full() => {
-            let bytes = std::mem::take(&mut job.bytes);
             state.refused.push(Refused { segment: *segment, offset: *offset, bytes, error });
         }
-        (Err(error), _) => drop(state.failed.get_or_insert(error)),
-    }
-    job.bytes.clear();
-    match state.spare.is_empty() && job.bytes.capacity() > 0 {
-        true => state.spare.push(job.bytes),
-        false => keep_buffer(job.bytes),
+        (Err(error), _) => {
+            bytes.keep();
+            state.failed.get_or_insert(error);
+        }
     }
     state.jobs -= 1;
-    if state.jobs == 0 {
-        job.owner.idle.notify_all();
-    }
+    job.owner.idle.notify_all();
 }

@@ -10,6 +10,7 @@ use crate::catalog::Totalizer;
 use crate::container::{self, Container, base};
 use crate::error::{At, Error, Result};
 use crate::file::logical_stat;
+use crate::log;
 use crate::packs::Wanted;
 use crate::process::Process;
 use crate::store::{Errno, Kind, Links, Open, Stat, StoreFile, Time};
@@ -61,10 +62,7 @@ impl Plfs {
         }
         let Process { store, config, .. } = self.process.as_ref();
         let found = base::find(store, file, stat, path, &config.mounts)?;
-        Ok(found.map(|(mut container, summary)| {
-            container.index_bytes = config.index_bytes;
-            (Arc::new(container), summary)
-        }))
+        Ok(found.map(|(container, summary)| (Arc::new(container.configured(config)), summary)))
     }
 
     /// The container of a superblock file that was read, which is remembered from now on.
@@ -75,15 +73,9 @@ impl Plfs {
         superblock: Superblock,
         summary: &Option<Summary>,
     ) -> Result<Arc<Container>> {
-        let mut container = Container::locate(
-            self.process.store.clone(),
-            superblock,
-            path,
-            stat,
-            &self.process.config.mounts,
-        )?;
-        container.index_bytes = self.process.config.index_bytes;
-        let container = Arc::new(container);
+        let Process { store, config, .. } = self.process.as_ref();
+        let found = Container::locate(store.clone(), superblock, path, stat, &config.mounts)?;
+        let container = Arc::new(found.configured(config));
         if stat.ctime.is_long_past() {
             // Without a descriptor, which is for files that are open.
             let known = KnownName {
@@ -228,14 +220,12 @@ impl Plfs {
             };
             return Ok(found.map(|(container, _)| view(container)));
         };
-        let mut container = Container::locate(
-            self.process.store.clone(),
-            superblock.clone(),
-            path,
-            &stat,
-            &self.process.config.mounts,
-        )?;
-        container.index_bytes = self.process.config.index_bytes;
+        let Process { store, config, .. } = self.process.as_ref();
+        let (store, read) = (store.clone(), superblock.clone());
+        let found = Container::locate(store, read, path, &stat, &config.mounts)?;
+        let container = found.configured(config);
+        // For tools, which look at the logs.
+        log::carry_left(&container)?;
         Ok(Some((container, superblock)))
     }
 }

@@ -130,14 +130,12 @@ impl Plfs {
         // Its owner alone may, for whom a mount acts.
         let of_owner = store.for_owner(stat.uid, stat.gid);
         let store = of_owner.as_ref().unwrap_or(store);
-        let Some((mut container, summary)) =
-            base::promote(store, config, layouts, file, path, &root)?
+        let Some((container, summary)) = base::promote(store, config, layouts, file, path, &root)?
         else {
             return Ok(None);
         };
         self.made_one();
-        container.index_bytes = config.index_bytes;
-        let container = Arc::new(container.opened(stat.uid, stat.gid));
+        let container = Arc::new(container.configured(config).opened(stat.uid, stat.gid));
         Ok(Some(self.process.share(container, summary, &Arc::from(path))))
     }
 

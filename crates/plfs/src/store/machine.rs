@@ -182,6 +182,14 @@ pub(crate) fn is_dead(pid: u32) -> bool {
     is_our_proc && rustix::process::test_kill_process(pid) == Err(Errno::SRCH)
 }
 
+/// Whether process `pid` of a pid namespace is certainly dead, and its parent knows. One system
+/// call; nobody can tell of other namespaces.
+pub(crate) fn has_ended(pid: u32, namespace: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    namespace == ProcessFacts::of_this_process().pid_namespace
+        && pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH))
+}
+
 /// When process `pid` of this process's namespace started; 0 if there is none.
 pub(crate) fn start_of_process(pid: u32) -> u32 {
     start_of(&format!("/proc/{pid}/stat"))

@@ -12,6 +12,7 @@
 mod beneath;
 mod file_cache;
 mod limit;
+pub(crate) mod locked_memory;
 pub(crate) mod machine;
 pub(crate) mod posix;
 pub(crate) mod shm;

@@ -5,7 +5,8 @@
 //! locks, as open file description locks (fcntl(2)): byte 0 says who is alive
 //! ([`SharedPage::try_be_last`]), byte 1 serialises short critical sections ([`SharedPage::lock`]),
 //! byte 2 lets one process at a time make the index log durable ([`SharedPage::gate`]), byte 3 is
-//! for who truncates the file ([`SharedPage::cut`]). One descriptor carries them all. Threads of
+//! for who truncates the file ([`SharedPage::cut`]), byte 4 for who is the heir of what a dead
+//! process has left beside it ([`SharedPage::heir`]). One descriptor carries them all. Threads of
 //! one process exclude each other by mutexes, because they share that descriptor.
 //!
 //! The directory is everybody's, and names in it can be guessed. So a page is used only if it is a
@@ -50,6 +51,7 @@ enum Lock {
     Short = 1,
     Gate = 2,
     Cut = 3,
+    Heir = 4,
 }
 
 /// The shared page of one container on one node. Dropping it releases its locks.
@@ -63,6 +65,7 @@ pub struct SharedPage {
     short: Mutex<()>,
     gate: Mutex<()>,
     cut: Mutex<()>,
+    heir: Mutex<()>,
 }
 
 // SAFETY: `words` points to a shared mapping that lives as long as the page and is only accessed as
@@ -122,21 +125,30 @@ impl SharedPage {
             if rustix::fs::lstat(path).is_err() {
                 make(path)?;
             }
-            let page = match SharedPage::open(path, true, uid)? {
-                Some(page) => page,
-                None => continue,
-            };
-            let guard = page.lock()?;
-            // The last one out removes the file under the lock: what we locked must still be the
-            // file that others will find.
-            if !same_file(page.file.as_fd(), path) {
-                drop(guard);
-                continue;
+            if let Some(page) = SharedPage::open(path, true, uid)?
+                && page.begin_to_live()?
+            {
+                return Ok(page);
             }
-            set_lock(page.file.as_fd(), Lock::Alive, linux::F_RDLCK, true)?;
-            drop(guard);
-            return Ok(page);
         }
+    }
+
+    /// [`SharedPage::join`] of a page that is there; `None` if there is none.
+    pub fn join_if_there(path: &Path, uid: u32) -> Result<Option<SharedPage>> {
+        match SharedPage::open(path, false, uid)? {
+            Some(page) if page.begin_to_live()? => Ok(Some(page)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Marks this process as alive. False if the page is not the one at its path any more: the last
+    /// one out removes the file under the lock.
+    fn begin_to_live(&self) -> Result<bool> {
+        let _short = self.lock()?;
+        if !same_file(self.file.as_fd(), &self.path) {
+            return Ok(false);
+        }
+        set_lock(self.file.as_fd(), Lock::Alive, linux::F_RDLCK, true).map(|()| true)
     }
 
     /// The page of user `uid` at `path` if no live process has joined it, locked, with `heir` in
@@ -167,7 +179,11 @@ impl SharedPage {
     /// True too if that cannot be found out.
     pub fn has_members(&self) -> bool {
         // Asked without taking it: a leaver at this moment must not take us for a member.
-        let mut range = lock_range(Lock::Alive, linux::F_WRLCK);
+        self.is_locked(Lock::Alive)
+    }
+
+    fn is_locked(&self, lock: Lock) -> bool {
+        let mut range = lock_range(lock, linux::F_WRLCK);
         match fcntl_lock(self.file.as_fd(), linux::F_OFD_GETLK, &mut range) {
             Ok(()) => u32::try_from(range.l_type) != Ok(linux::F_UNLCK),
             Err(_) => true,
@@ -238,6 +254,7 @@ impl SharedPage {
             short: Mutex::default(),
             gate: Mutex::default(),
             cut: Mutex::default(),
+            heir: Mutex::default(),
         }))
     }
 
@@ -295,6 +312,17 @@ impl SharedPage {
         self.take(Lock::Cut, &self.cut)
     }
 
+    /// Takes the lock of who is the heir of what dead processes have left beside the page: before
+    /// all others.
+    pub fn heir(&self) -> Result<PageGuard<'_>> {
+        self.take(Lock::Heir, &self.heir)
+    }
+
+    /// Whether somebody has that lock; true too if nobody can tell.
+    pub fn has_heir(&self) -> bool {
+        self.is_locked(Lock::Heir)
+    }
+
     fn take<'a>(&'a self, lock: Lock, thread: &'a Mutex<()>) -> Result<PageGuard<'a>> {
         let thread = thread.lock().unwrap_or_else(PoisonError::into_inner);
         wait_for(|wait| match set_lock(self.file.as_fd(), lock, linux::F_WRLCK, wait) {
@@ -310,9 +338,19 @@ impl SharedPage {
         set_lock(self.file.as_fd(), Lock::Alive, linux::F_WRLCK, false).is_ok()
     }
 
+    /// After [`SharedPage::try_be_last`], with the lock held still: it does not leave.
+    pub fn stay(&self) -> Result<()> {
+        set_lock(self.file.as_fd(), Lock::Alive, linux::F_RDLCK, true)
+    }
+
     /// This process stops counting as alive. By unlocking: a forked child keeps the file open.
     pub fn leave(&self) {
         let _ = set_lock(self.file.as_fd(), Lock::Alive, linux::F_UNLCK, false);
+    }
+
+    /// Where it was found.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Device and inode of the directory that the page is in.
@@ -673,11 +711,14 @@ fn open_bare(path: &Path, create: bool, uid: u32) -> Result<BareFd> {
         other => other?,
     };
     let fd = BareFd::new(fd);
-    let stat = rustix::fs::fstat(fd.as_fd())?;
+    if is_private_file(&rustix::fs::fstat(fd.as_fd())?, uid) { Ok(fd) } else { Err(Errno::PERM) }
+}
+
+/// Whether it is a regular file of this user, which nobody else may open.
+pub(super) fn is_private_file(stat: &rustix::fs::Stat, uid: u32) -> bool {
     let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    let is_ours = is_file && stat.st_uid == uid && stat.st_mode & 0o077 == 0;
-    // 0: the last one out has just removed it; who locks it finds out.
-    if is_ours && stat.st_nlink <= 1 { Ok(fd) } else { Err(Errno::PERM) }
+    // 0 names: the last one out has just removed it; who locks it finds out.
+    is_file && stat.st_uid == uid && stat.st_mode & 0o077 == 0 && stat.st_nlink <= 1
 }
 
 /// Makes a page with a tray at `path`, with all its memory. EXIST if something is there.
@@ -725,7 +766,7 @@ fn allocate(fd: BorrowedFd<'_>) -> Result<usize> {
     }
 }
 
-fn flock(fd: BorrowedFd<'_>, how: FlockOperation) -> Result<()> {
+pub(super) fn flock(fd: BorrowedFd<'_>, how: FlockOperation) -> Result<()> {
     loop {
         match rustix::fs::flock(fd, how) {
             Err(Errno::INTR) => {}
@@ -734,7 +775,7 @@ fn flock(fd: BorrowedFd<'_>, how: FlockOperation) -> Result<()> {
     }
 }
 
-fn same_file(fd: BorrowedFd<'_>, path: &Path) -> bool {
+pub(super) fn same_file(fd: BorrowedFd<'_>, path: &Path) -> bool {
     match (rustix::fs::fstat(fd), rustix::fs::lstat(path)) {
         (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
         _ => false,

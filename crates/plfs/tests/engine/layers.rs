@@ -32,6 +32,7 @@ const LAYERS: &[&[&str]] = &[
 const SYSTEM: &[&str] = &[
     "store/beneath.rs",
     "store/limit.rs",
+    "store/locked_memory.rs",
     "store/machine.rs",
     "store/mod.rs",
     "store/posix.rs",

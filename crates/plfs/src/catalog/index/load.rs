@@ -6,6 +6,7 @@ use plfs_format::summary::Summary;
 
 use super::flat::{Expect, Unfit};
 use super::{Fault, Index, Undurable};
+use crate::catalog::totals::{carry_left, list_with_what_was_left};
 use crate::container::{Container, log_sets};
 use crate::error::{Error, Result};
 use crate::store::{Errno, Links, Time};
@@ -35,7 +36,7 @@ impl Index {
     /// Reads the flat index if it fits, and all index logs as far as it does not cover them.
     pub fn load(container: &Container) -> Result<Index> {
         loop {
-            let names = container.list()?;
+            let names = list_with_what_was_left(container)?;
             let mut index = Index::begin(container, &names)?;
             if index.finish(container, &names)? {
                 return Ok(index);
@@ -46,7 +47,7 @@ impl Index {
     /// [`Index::load`] for a flat index.
     pub(crate) fn load_to_last(container: &Container) -> Result<Index> {
         loop {
-            let names = container.list()?;
+            let names = list_with_what_was_left(container)?;
             let mut index = Index::begin(container, &names)?.lasting();
             if index.finish(container, &names)? {
                 return Ok(index);
@@ -63,7 +64,7 @@ impl Index {
     /// Reads all index logs and no flat index, for this reason.
     pub fn load_logs(container: &Container, why: &str) -> Result<Index> {
         loop {
-            let names = container.list()?;
+            let names = list_with_what_was_left(container)?;
             let mut index = Index { flat_ignored: Some(why.into()), ..Index::default() };
             if index.finish(container, &names)? {
                 return Ok(index);
@@ -98,7 +99,7 @@ impl Index {
             // Those of a file that was a plain one are not loaded together.
             return Ok(0);
         }
-        let names = container.list()?;
+        let names = list_with_what_was_left(container)?;
         Ok(Index::begin(container, &names)?.unread_bytes(container, &names))
     }
 
@@ -216,7 +217,10 @@ impl Index {
             return Ok(false);
         }
         self.token = None;
-        let names = container.list_at(time)?;
+        let mut names = container.list_at(time)?;
+        if carry_left(container, &names)? {
+            names = container.list()?.into();
+        }
         if self.source == Source::Summary
             || !self.has_all(&names)
             || !self.read_logs(container, &names)?

@@ -114,21 +114,30 @@ impl LogSet {
                 }
             }
         };
-        let index_path = container.path(&name::index_log(set));
-        let mark_path = container.path(&name::open_mark(set));
         let nonce = shared.words()[NONCE].load(Ordering::SeqCst);
-        Ok(LogSet {
+        let is_of_crowd = founder.is_some_and(|founder| founder.is_of_crowd);
+        Ok(LogSet { dir, is_of_crowd, ..LogSet::of_parts(container, shared, set, nonce) })
+    }
+
+    /// The log set of a tenancy, of which this process is a member.
+    pub(super) fn of_parts(
+        container: Arc<Container>,
+        shared: Shared,
+        set: u32,
+        nonce: u64,
+    ) -> LogSet {
+        LogSet {
             index: CachedFile::for_writing(container.local),
+            index_path: container.path(&name::index_log(set)),
+            mark_path: container.path(&name::open_mark(set)),
             container,
             shared,
             set,
-            index_path,
-            mark_path,
             nonce,
-            dir,
-            is_of_crowd: founder.is_some_and(|founder| founder.is_of_crowd),
+            dir: None,
+            is_of_crowd: false,
             carried_to: Mutex::default(),
-        })
+        }
     }
 
     /// Joins or founds with the page's lock held: the set, and what its founder knows. `None` if
@@ -243,10 +252,28 @@ impl LogSet {
     /// caller owes a summary.
     pub fn leave(self) -> Result<bool> {
         if let Shared::Page(page) = &self.shared {
-            let _guard = page.lock().at("lock the shared page of", &self.container.dir)?;
-            if !page.try_be_last() {
-                page.leave();
-                return Ok(false);
+            let lock = || page.lock().at("lock the shared page of", &self.container.dir);
+            let mut guard = lock()?;
+            loop {
+                if !page.try_be_last() {
+                    page.leave();
+                    return Ok(false);
+                }
+                match self.journals_left()? {
+                    (false, false) => break,
+                    // Of a process that has just died, and its child has not dropped it yet. The
+                    // next process of the node comes to it.
+                    (false, true) => {
+                        page.leave();
+                        return Ok(false);
+                    }
+                    (true, _) => {
+                        page.stay().at("lock the shared page of", &self.container.dir)?;
+                        drop(guard);
+                        self.carry_left()?;
+                        guard = lock()?;
+                    }
+                }
             }
             // What the storage does not take stays where the next process of the node finds it.
             if let Some(tray) = self.tray()
@@ -259,6 +286,7 @@ impl LogSet {
             // whose owner nobody knows.
             let left = self.unmark();
             page.remove();
+            drop(guard);
             return left;
         }
         self.unmark()

@@ -11,6 +11,7 @@ use plfs_format::superblock::STREAMS_MAX;
 use plfs_index::REGION_ALIGN;
 
 use super::LogSet;
+use super::journals::{look as look_at_journals, remove_journals};
 use super::tray::{HeldData, LogsBelow, Tray};
 use crate::config::Config;
 use crate::container::Container;
@@ -66,6 +67,11 @@ pub(super) const TRAY_SINCE: usize = 20;
 pub(super) const TRAY_REFUSED: usize = 21;
 /// Names that were made beside a pack.
 pub(super) const BESIDE: usize = 22;
+/// For each journal of the node a bit: [`JOURNALS`] numbers of them. See
+/// [`journals`](super::journals).
+pub(super) const JOURNAL_BITS: usize = 24;
+/// More processes of a node than write one file, as a rule; the others have no journal.
+pub(super) const JOURNALS: usize = 8 * 64;
 /// Where the file ends; after each truncate that counts it is the next of so many words. What
 /// somebody says who has not noticed the truncate is said to a word that counts no more. The
 /// highest bit changes each time that a word comes to count again: who was away so long sees it.
@@ -223,7 +229,7 @@ pub(super) fn put_dir(words: &[Word; WORDS], dir: &Path) {
 }
 
 /// What [`put_dir`] wrote.
-fn dir_of(words: &[Word; WORDS]) -> Option<PathBuf> {
+pub(super) fn dir_of(words: &[Word; WORDS]) -> Option<PathBuf> {
     let room = &words[DIR + 1..];
     let len = usize::try_from(words[DIR].load(Ordering::SeqCst))
         .ok()
@@ -241,7 +247,11 @@ impl LogSet {
     /// Removes what killed writers of a container left in shared memory. For a container that is
     /// gone.
     pub fn forget_page(container: &Container, dir: &Path) {
-        SharedPage::remove_file(&page_path(container, dir));
+        let (path, uid) = (page_path(container, dir), container.store.user());
+        if let Ok(Some(page)) = SharedPage::peek(&path, uid) {
+            remove_journals(&page);
+        }
+        SharedPage::remove_file(&path);
     }
 }
 
@@ -265,6 +275,7 @@ pub(crate) fn reclaim(
         let (state, nonce) =
             (words[SET].load(Ordering::SeqCst), words[NONCE].load(Ordering::SeqCst));
         let tray = (page.tray_bytes() > 0).then_some(Tray(page)).filter(|tray| !tray.is_empty());
+        let has_journals = look_at_journals(page, uid)? != (false, false);
         if state & (READY | FOUNDING) != 0
             && let Some(dir) = dir_of(words)
             && let Some(root) = root_of_container(&dir)
@@ -281,7 +292,7 @@ pub(crate) fn reclaim(
                 Err(errno) => return Err(errno).at("read", &mark),
             };
             let is_there = |path: &Path| store.stat(path, Links::Stay).is_ok();
-            if tray.is_some()
+            if (tray.is_some() || has_journals)
                 && text.is_none()
                 && !is_there(&dir)
                 && !is_there(&root.join(name::ROOT_DIR))
@@ -295,6 +306,10 @@ pub(crate) fn reclaim(
                 // Anybody can read the nonce of another user, and write it into a page of his own.
                 .is_some_and(|mark| mark.nonce == nonce && mark.uid == uid)
             {
+                if has_journals {
+                    // That takes a member: see [`carry_left`](super::carry_left).
+                    return Ok(false);
+                }
                 if let Some(tray) = tray {
                     tray.carry(&LogsBelow { store, dir: &dir, set: state as u32, uid, of })?;
                 }
@@ -307,9 +322,10 @@ pub(crate) fn reclaim(
                     Err(errno) => return Err(errno).at("remove", &mark),
                 }
             }
-        } else if tray.is_some() {
+        } else if tray.is_some() || has_journals {
             return Ok(false);
         }
+        remove_journals(page);
         page.remove();
         Ok(true)
     };
@@ -405,7 +421,7 @@ impl NodeLog {
 }
 
 /// Where the processes of this node and user meet for a container.
-fn page_path(container: &Container, dir: &Path) -> PathBuf {
+pub(super) fn page_path(container: &Container, dir: &Path) -> PathBuf {
     page_path_of(container, dir, container.store.user())
 }
 
