@@ -31,7 +31,7 @@ use crate::container::{self, DirTurn, DirectoryLayout};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File};
 use crate::lifecycle;
-use crate::log::Durability;
+use crate::log::{self, Durability};
 use crate::logical::LogicalFile;
 use crate::packs::OpenPack;
 use crate::plain::PlainFile;
@@ -583,7 +583,9 @@ impl Plfs {
     /// again. For a process that is about to end or to become another program.
     pub fn leave_all(&self) -> Result<()> {
         let looked = self.look_at_plain().and(self.leave_packs());
-        self.all_open().into_iter().map(|file| file.leave()).fold(looked, Result::and)
+        let left = self.all_open().into_iter().map(|file| file.leave()).fold(looked, Result::and);
+        log::forget_spare_journals();
+        left
     }
 
     /// [`Plfs::leave_all`], and gives up files that have no name any more: for a process that is
@@ -607,6 +609,7 @@ impl Plfs {
     pub fn before_fork_alone(&self) -> Result<()> {
         let noted = self.all_plain().into_iter().filter(|file| file.has_noted());
         let looked = noted.map(|file| file.look_by_itself(&self.process)).fold(Ok(()), Result::and);
+        log::forget_spare_journals();
         let left = looked.and(self.leave_packs());
         self.all_open().into_iter().map(|file| file.before_fork()).fold(left, Result::and)
     }

@@ -209,7 +209,7 @@ impl Writer {
         let journal = set.begin_journal(identity.writer, config.buffer_bytes).filter(|journal| {
             let is_kept = data.keep_in(journal);
             if !is_kept {
-                set.end_journal(journal);
+                set.end_journal(journal.clone());
             }
             is_kept
         });
@@ -398,16 +398,13 @@ impl Writer {
         Ok(self.wrote(&mut state, 0, end))
     }
 
+    #[inline]
     fn wrote(&self, state: &mut State, bytes: u64, end: u64) -> Written {
         state.written += bytes;
         self.ahead.reach(end);
         self.dirty.store(true, Ordering::Release);
         if state.records.is_due() {
-            let State { records, data, frozen, .. } = &mut *state;
-            records.fold(frozen, |number| match number {
-                BASE => SegmentRef::BASE,
-                number => data.segment_at(number),
-            });
+            state.fold_journal();
         }
         let should_commit = state.records.len() + state.frozen.len() >= PENDING_RECORDS
             || state.records.is_due()
@@ -600,7 +597,7 @@ impl Writer {
     /// committed is dropped.
     pub fn leave(self) -> Result<bool> {
         drop(self.state);
-        if let Some(journal) = &self.journal {
+        if let Some(journal) = self.journal {
             self.set.end_journal(journal);
         }
         match Arc::into_inner(self.set) {
@@ -781,6 +778,7 @@ impl Committing<'_> {
 }
 
 impl State {
+    #[inline]
     fn push_run(&mut self, run: Run, set: &LogSet) {
         let at = match run.segment {
             // It has no data.
@@ -788,6 +786,15 @@ impl State {
             number => self.data.segment_at(number),
         };
         self.records.push_run(run, &at, || set.stamp());
+    }
+
+    #[cold]
+    fn fold_journal(&mut self) {
+        let State { records, data, frozen, .. } = self;
+        records.fold(frozen, |number| match number {
+            BASE => SegmentRef::BASE,
+            number => data.segment_at(number),
+        });
     }
 
     /// No record goes on over a truncate: it would be cut whole; also if the truncate has failed,

@@ -11,13 +11,14 @@
 //! all that was acknowledged. To do the heir's work twice does no harm: bytes go to the same
 //! places, and records have the stamps that they had.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plfs_format::index_log::{Repeat, nest_end};
 use plfs_format::name::SegmentRef;
 use plfs_index::{Folder, HOLE, Run, Stamped};
 
 use crate::store::locked_memory::{Inherited, LockedMemory, NUMBERS_BYTES, Part};
+use crate::store::machine::random_u64;
 use crate::store::{Errno, Result};
 use crate::sync::plain::Mutex;
 use crate::sync::plain::atomic::{AtomicUsize, Ordering};
@@ -45,6 +46,10 @@ const SECOND_PLACE: u64 = 1 << 63;
 
 const ENTRIES_FROM: usize = NUMBERS_BYTES;
 const ENTRY_BYTES: usize = 64;
+// Where an entry has some of its numbers.
+const LENGTH_AT: usize = 8;
+const STRIDE_AT: usize = 16;
+const COUNT_AT: usize = 56;
 /// 1 MiB. As many writes make a commit; its block has a few hundred bytes if they fold.
 const ENTRIES_MAX: usize = 16_384;
 /// A journal is folded if the records are so many times less than the entries that it can have:
@@ -66,16 +71,35 @@ const GROWS_TO: usize = 64 << 10;
 /// Bytes of all journals of this process.
 static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
 
+/// Journals that no writer has now: to make one anew costs ten system calls, and fresh memory.
+static SPARE: Mutex<Vec<(PathBuf, u32, Allocated)>> = Mutex::new(Vec::new());
+/// What follows the user in their names.
+pub(super) const SPARE_NAME: &str = "spare";
+/// So many are kept, and none with more memory: a process that makes many files has one or two of
+/// them open at a time, and short ones.
+const SPARE_JOURNALS: usize = 4;
+const SPARE_BYTES: usize = 256 << 10;
+
 /// The journal of one writer.
 #[derive(Debug)]
 pub struct Journal {
+    has: Mutex<Allocated>,
     memory: Arc<LockedMemory>,
     /// Which of the node's journals it is.
     number: usize,
+    uid: u32,
     /// Bytes that this process may have in journals.
     budget_bytes: usize,
-    buffers: Mutex<[Slot; BUFFERS]>,
-    held_bytes: AtomicUsize,
+}
+
+/// The memory of a journal, and how much there is.
+#[derive(Debug)]
+struct Allocated {
+    memory: Arc<LockedMemory>,
+    bytes: usize,
+    /// Entries for which there is memory.
+    entries: usize,
+    buffers: [Slot; BUFFERS],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,9 +108,23 @@ struct Slot {
     allocated: usize,
 }
 
-impl Drop for Journal {
+impl Drop for Allocated {
     fn drop(&mut self) {
-        HELD_BYTES.fetch_sub(self.held_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        HELD_BYTES.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Allocated {
+    /// Memory for `[from, from + bytes)`. False: there is none.
+    fn allocate(&mut self, from: usize, bytes: usize, budget_bytes: usize) -> bool {
+        let held = HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
+        let fits = held + bytes <= budget_bytes && self.memory.allocate(from, bytes).is_ok();
+        if fits {
+            self.bytes += bytes;
+        } else {
+            HELD_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        fits
     }
 }
 
@@ -100,22 +138,34 @@ impl Journal {
         (nonce, writer): (u64, u32),
         budget_bytes: usize,
     ) -> Result<Journal> {
-        let first = ENTRIES_FROM + PAGE;
-        if HELD_BYTES.load(Ordering::Relaxed) + first > budget_bytes {
-            return Err(Errno::NOSPC);
-        }
-        let memory = LockedMemory::create(path, uid, first, MAPPED)?;
-        HELD_BYTES.fetch_add(first, Ordering::Relaxed);
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        let spare = {
+            let mut spare = plain::lock(&SPARE);
+            let found = spare.iter().position(|(of, user, _)| of == dir && *user == uid);
+            found.map(|i| spare.swap_remove(i).2)
+        };
+        let is_spare = spare.is_some();
+        let has = match spare {
+            Some(spare) => spare,
+            None => {
+                let first = ENTRIES_FROM + PAGE;
+                if HELD_BYTES.load(Ordering::Relaxed) + first > budget_bytes {
+                    return Err(Errno::NOSPC);
+                }
+                let memory = Arc::new(LockedMemory::create(path, uid, first, MAPPED)?);
+                HELD_BYTES.fetch_add(first, Ordering::Relaxed);
+                let entries = PAGE / ENTRY_BYTES;
+                Allocated { memory, bytes: first, entries, buffers: Default::default() }
+            }
+        };
+        let memory = has.memory.clone();
         memory.word(NONCE_AT).store(nonce, Ordering::Relaxed);
         memory.word(WRITER_AT).store(u64::from(writer), Ordering::Relaxed);
         memory.word(MAGIC_AT).store(MAGIC, Ordering::Release);
-        Ok(Journal {
-            memory: Arc::new(memory),
-            number,
-            budget_bytes,
-            buffers: Mutex::default(),
-            held_bytes: AtomicUsize::new(first),
-        })
+        if is_spare {
+            memory.rename(path).inspect_err(|_| memory.remove())?;
+        }
+        Ok(Journal { has: Mutex::new(has), memory, number, uid, budget_bytes })
     }
 
     /// Which of the node's journals it is.
@@ -124,46 +174,67 @@ impl Journal {
     }
 
     /// Ends it: nothing in it is needed any more.
-    pub(super) fn remove(&self) {
-        self.memory.remove();
+    pub(super) fn end(self: Arc<Self>) {
+        let memory = self.memory.clone();
+        memory.word(MAGIC_AT).store(0, Ordering::Release);
+        let has = Arc::into_inner(self).map(|journal| (journal.uid, journal.has.into_inner()));
+        // Who still has it has a buffer that the store has refused.
+        let Some((uid, Ok(has))) = has else { return memory.remove() };
+        let is_used = |slot: &Slot| slot.is_used;
+        let mut spare = plain::lock(&SPARE);
+        if has.bytes > SPARE_BYTES
+            || has.buffers.iter().any(is_used)
+            || spare.len() >= SPARE_JOURNALS
+        {
+            return memory.remove();
+        }
+        memory.word(ENTRIES_RANGE_AT).store(0, Ordering::Relaxed);
+        for buffer in 0..BUFFERS {
+            let range = BUFFERS_AT + buffer * BUFFER_WORDS + BYTES_RANGE;
+            memory.word(range).store(0, Ordering::Relaxed);
+        }
+        let path = memory.path();
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        match memory.rename(&dir.join(format!("plfs-{uid}-{SPARE_NAME}-{:016x}", random_u64()))) {
+            Ok(()) => spare.push((dir.to_path_buf(), uid, has)),
+            Err(_) => memory.remove(),
+        }
     }
 
-    /// Memory for `[from, from + bytes)`. False: there is none.
+    /// Removes those that no writer has: for a process that is about to end, to fork or to become
+    /// another program.
+    pub(super) fn forget_spare() {
+        plain::lock(&SPARE).drain(..).for_each(|(_, _, has)| has.memory.remove());
+    }
+
     fn allocate(&self, from: usize, bytes: usize) -> bool {
-        let held = HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
-        let fits = held + bytes <= self.budget_bytes && self.memory.allocate(from, bytes).is_ok();
-        if fits {
-            self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        } else {
-            HELD_BYTES.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        fits
+        plain::lock(&self.has).allocate(from, bytes, self.budget_bytes)
     }
 
     /// An empty buffer that nobody uses; `None` if there is none.
     fn take_buffer(self: &Arc<Self>) -> Option<Buffer> {
-        let mut buffers = plain::lock(&self.buffers);
-        let number = buffers.iter().position(|slot| !slot.is_used)?;
-        if buffers[number].allocated == 0 {
-            if !self.allocate(data_of(number), BEGINS_WITH) {
+        let mut has = plain::lock(&self.has);
+        let number = has.buffers.iter().position(|slot| !slot.is_used)?;
+        if has.buffers[number].allocated == 0 {
+            if !has.allocate(data_of(number), BEGINS_WITH, self.budget_bytes) {
                 return None;
             }
-            buffers[number].allocated = BEGINS_WITH;
+            has.buffers[number].allocated = BEGINS_WITH;
         }
         let part = self.memory.take(data_of(number), BUFFER_MAX)?;
-        buffers[number].is_used = true;
+        has.buffers[number].is_used = true;
         let memory = Memory::Shared {
             journal: self.clone(),
             number,
             part,
-            capacity: buffers[number].allocated,
+            capacity: has.buffers[number].allocated,
             second_place: false,
         };
         Some(Buffer { memory, begin: 0, end: 0 })
     }
 
     fn give_back(&self, number: usize, allocated: usize) {
-        plain::lock(&self.buffers)[number] = Slot { is_used: false, allocated };
+        plain::lock(&self.has).buffers[number] = Slot { is_used: false, allocated };
     }
 }
 
@@ -234,10 +305,12 @@ impl Buffer {
         }
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.end - self.begin
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.begin == self.end
     }
@@ -283,28 +356,36 @@ impl Buffer {
 
     /// Sees to it that it can have so many bytes, of `most` that it may have in the end. Gives how
     /// many it can.
+    #[inline]
     pub fn reserve(&mut self, bytes: usize, most: usize) -> usize {
+        let capacity = match &self.memory {
+            Memory::Private(memory) => memory.capacity(),
+            Memory::Shared { capacity, .. } => *capacity,
+        };
+        if self.begin + bytes <= capacity { bytes } else { self.grow(bytes, most) }
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize, most: usize) -> usize {
         let begin = self.begin;
         match &mut self.memory {
             Memory::Private(memory) => {
-                if begin + bytes > memory.capacity() && bytes > GROWS_TO {
+                if bytes > GROWS_TO {
                     // At once: to grow by and by would copy all to fresh pages each time.
                     memory.reserve_exact(begin + most - memory.len());
                 }
                 bytes
             }
             Memory::Shared { journal, number, capacity, .. } => {
-                if begin + bytes > *capacity {
-                    let wanted = match bytes > GROWS_TO {
-                        true => begin + most,
-                        false => (begin + bytes).next_power_of_two(),
-                    };
-                    let wanted = wanted.next_multiple_of(PAGE).min(BUFFER_MAX);
-                    if wanted > *capacity
-                        && journal.allocate(data_of(*number) + *capacity, wanted - *capacity)
-                    {
-                        *capacity = wanted;
-                    }
+                let wanted = match bytes > GROWS_TO {
+                    true => begin + most,
+                    false => (begin + bytes).next_power_of_two(),
+                };
+                let wanted = wanted.next_multiple_of(PAGE).min(BUFFER_MAX);
+                if wanted > *capacity
+                    && journal.allocate(data_of(*number) + *capacity, wanted - *capacity)
+                {
+                    *capacity = wanted;
                 }
                 bytes.min(*capacity - begin)
             }
@@ -312,6 +393,7 @@ impl Buffer {
     }
 
     /// Adds bytes, for which there is room.
+    #[inline]
     pub fn extend(&mut self, more: &[u8]) {
         match &mut self.memory {
             Memory::Private(bytes) => bytes.extend_from_slice(more),
@@ -348,6 +430,7 @@ impl Buffer {
         self.publish();
     }
 
+    #[inline]
     fn publish(&mut self) {
         if let Memory::Shared { journal, number, second_place, .. } = &self.memory {
             let place = if *second_place { SECOND_PLACE } else { 0 };
@@ -363,6 +446,7 @@ fn data_of(buffer: usize) -> usize {
     DATA_FROM + buffer * BUFFER_MAX
 }
 
+#[inline]
 fn range_word(begin: usize, end: usize) -> u64 {
     (begin as u64) << 32 | end as u64
 }
@@ -425,6 +509,9 @@ struct Entries {
     part: Part,
     begin: usize,
     end: usize,
+    /// The last entry, if the next write may go on with it: pieces, what their segment is, and their
+    /// stamp.
+    last: Option<(Run, u64, u64)>,
     allocated: usize,
     /// There is little room, and no memory for more.
     is_due: bool,
@@ -439,22 +526,36 @@ pub struct TakenTo(usize, u64);
 impl Records {
     /// None yet.
     pub fn new(journal: Option<Arc<Journal>>) -> Records {
-        let allocated = PAGE / ENTRY_BYTES;
         let entries = journal.and_then(|journal| {
+            let (allocated, last) = (plain::lock(&journal.has).entries, None);
             let part = journal.memory.take(ENTRIES_FROM, ENTRY_BYTES * ENTRIES_MAX)?;
-            Some(Entries { journal, part, begin: 0, end: 0, allocated, is_due: false, folded: 0 })
+            Some(Entries {
+                journal,
+                part,
+                begin: 0,
+                end: 0,
+                last,
+                allocated,
+                is_due: false,
+                folded: 0,
+            })
         });
         Records { folder: Folder::new(), entries, stamp: 0 }
     }
 
     /// [`Folder::push_run`]; `at` is what the run's segment number means.
+    #[inline]
     pub fn push_run(&mut self, run: Run, at: &SegmentRef, mut stamp: impl FnMut() -> u64) {
         let last = &mut self.stamp;
         self.folder.push_run(run, || {
             *last = stamp();
             *last
         });
-        self.add(Act::Push(run), pack(at), 0);
+        if let Some(entries) = &mut self.entries
+            && !entries.goes_on(&run, pack(at), self.stamp)
+        {
+            entries.add(Act::Push(run), (pack(at), 0), self.stamp);
+        }
     }
 
     /// [`Folder::seal`].
@@ -517,6 +618,7 @@ impl Records {
     }
 
     /// Whether the journal has room for little more: a commit makes room.
+    #[inline]
     pub fn is_due(&self) -> bool {
         self.entries.as_ref().is_some_and(|entries| entries.is_due)
     }
@@ -550,6 +652,7 @@ impl Records {
         entries.begin = to.0;
         if entries.begin == entries.end {
             (entries.begin, entries.end) = (0, 0);
+            entries.last = None;
         }
         entries.is_due &= entries.is_nearly_full();
         entries.publish();
@@ -564,6 +667,7 @@ impl Records {
 
 impl Entries {
     /// So that other threads find room until a commit is done.
+    #[inline]
     fn is_nearly_full(&self) -> bool {
         self.end >= self.allocated / 4 * 3
     }
@@ -572,10 +676,14 @@ impl Entries {
         let more = (3 * self.allocated).min(ENTRIES_MAX - self.allocated);
         let from = ENTRIES_FROM + self.allocated * ENTRY_BYTES;
         let has_grown = more > 0 && self.journal.allocate(from, more * ENTRY_BYTES);
-        self.allocated += if has_grown { more } else { 0 };
+        if has_grown {
+            self.allocated += more;
+            plain::lock(&self.journal.has).entries = self.allocated;
+        }
         has_grown
     }
 
+    #[inline(never)]
     fn add(&mut self, act: Act, (at, to): (u64, u64), stamp: u64) {
         if self.end == self.allocated {
             // Other threads were faster than the commit that makes room. It takes this one, too.
@@ -585,9 +693,49 @@ impl Entries {
         self.part.put(self.end * ENTRY_BYTES, &entry);
         self.end += 1;
         self.publish();
+        self.last = match act {
+            Act::Push(run) if run.segment != HOLE => Some((run, at, stamp)),
+            _ => None,
+        };
         if !self.is_due && self.is_nearly_full() {
             self.is_due = !self.grow();
         }
+    }
+
+    /// Makes the last entry say the write, too, if that goes on with it. What counts is one store.
+    #[inline]
+    fn goes_on(&mut self, run: &Run, at: u64, stamp: u64) -> bool {
+        let Some((last, of, then)) = &mut self.last else { return false };
+        let may = run.count == 1
+            && (*of, *then, last.segment) == (at, stamp, run.segment)
+            && last.physical + last.bytes() == run.physical;
+        if !may {
+            return false;
+        }
+        let entry = (self.end - 1) * ENTRY_BYTES;
+        if last.count == 1 && last.logical + last.length == run.logical {
+            last.length += run.length;
+            self.part.put_word(entry + LENGTH_AT, last.length);
+            return true;
+        }
+        // Offsets are at most 2^63-1, so the difference fits.
+        let distance = run.logical as i64 - last.logical as i64;
+        let is_next = match last.count {
+            1 => distance.unsigned_abs() >= last.length,
+            u32::MAX => false,
+            count => i128::from(distance) == i128::from(count) * i128::from(last.stride),
+        };
+        if !is_next || last.length != run.length {
+            return false;
+        }
+        if last.count == 1 {
+            // Nobody looks at it as long as there is one.
+            last.stride = distance;
+            self.part.put_word(entry + STRIDE_AT, distance as u64);
+        }
+        last.count += 1;
+        self.part.put_word(entry + COUNT_AT, count_and_kind(last.count, PUSH));
+        true
     }
 
     /// These instead of all that there are.
@@ -608,19 +756,25 @@ impl Entries {
             return false;
         }
         self.part.put(at * ENTRY_BYTES, all.as_flattened());
-        (self.begin, self.end) = (at, at + all.len());
+        (self.begin, self.end, self.last) = (at, at + all.len(), None);
         self.publish();
         true
     }
 
+    #[inline]
     fn publish(&self) {
         let range = range_word(self.begin, self.end);
         self.journal.memory.word(ENTRIES_RANGE_AT).store(range, Ordering::Release);
     }
 }
 
+fn count_and_kind(count: u32, kind: u32) -> u64 {
+    u64::from(kind) << 32 | u64::from(count)
+}
+
 /// An entry: logical offset, length, stride, physical offset, stamp, segment, the segment that
 /// bytes were moved to, count, act. Of those that were moved the logical offset has where to.
+#[inline]
 fn encode(act: Act, (at, to): (u64, u64), stamp: u64) -> [u8; ENTRY_BYTES] {
     let (kind, run, to) = match act {
         Act::Push(run) if run.segment == HOLE => (PUSH_HOLE, run, 0),
@@ -643,14 +797,13 @@ fn encode(act: Act, (at, to): (u64, u64), stamp: u64) -> [u8; ENTRY_BYTES] {
             (REPEAT, run, 0)
         }
     };
+    let last = count_and_kind(run.count, kind);
+    let Run { logical, length, stride, physical, .. } = run;
+    let numbers = [logical, length, stride as u64, physical, stamp, at, to, last];
     let mut entry = [0; ENTRY_BYTES];
-    let numbers =
-        [run.logical, run.length, run.stride as u64, run.physical, stamp, at, to].into_iter();
-    for (place, number) in entry.chunks_exact_mut(8).zip(numbers) {
-        place.copy_from_slice(&number.to_le_bytes());
+    for (place, number) in entry.as_chunks_mut().0.iter_mut().zip(numbers) {
+        *place = number.to_le_bytes();
     }
-    entry[56..60].copy_from_slice(&run.count.to_le_bytes());
-    entry[60..].copy_from_slice(&kind.to_le_bytes());
     entry
 }
 
@@ -779,6 +932,10 @@ fn replay_entries(memory: &Arc<LockedMemory>, set: u32) -> Option<Replayed> {
             segment: 0,
             physical: number(3),
         };
+        if count == 1 && kind != REPEAT {
+            // Its process died before it said that there are two.
+            run.stride = 0;
+        }
         last = last.max(stamp);
         match kind {
             PUSH | PUSH_HOLE | PUT | PUT_HOLE if !run.is_valid() => return None,
@@ -818,10 +975,8 @@ fn replay_entries(memory: &Arc<LockedMemory>, set: u32) -> Option<Replayed> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::path::PathBuf;
 
     use super::*;
-    use crate::store::machine::random_u64;
 
     const SET: u32 = 7;
     const NONCE: u64 = 11;
@@ -894,7 +1049,7 @@ mod tests {
             let (mut clock, mut physical, mut stored) = (0, [0; 3], 0);
             let most = if below(10) == 0 { 40_000 } else { 300 };
             let acts = 1 + below(most);
-            let is_regular = below(2) == 0;
+            let (is_regular, step) = (below(2) == 0, 3 + below(2) * 7);
             for act in 0..acts {
                 let mut stamp = || {
                     clock += 1;
@@ -931,7 +1086,7 @@ mod tests {
                         let count = if below(20) == 0 { 1 + below(5) as u32 } else { 1 };
                         let stride = if count == 1 { 0 } else { 10 };
                         let from = &mut physical[segment as usize];
-                        let logical = if is_regular { act % 1000 * 10 } else { below(4000) };
+                        let logical = if is_regular { act % 1000 * step } else { below(4000) };
                         let run = Run { logical, length, stride, count, segment, physical: *from };
                         *from += run.bytes();
                         records.push_run(run, &at(segment), &mut stamp);

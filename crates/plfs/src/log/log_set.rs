@@ -27,7 +27,9 @@ use plfs_index::{REGION_ALIGN, next_region};
 pub use durable::FileName;
 pub use eof::Era;
 pub use join::{CommitHorizon, Wanted, horizon};
-pub(crate) use journals::{Carried, carry_left, dir_with_left, remove_stray_journals};
+pub(crate) use journals::{
+    Carried, carry_left, dir_with_left, forget_spare_journals, remove_stray_journals,
+};
 pub(crate) use mark::{claim, claim_in, must_be_synced, note_failed_sync, read_mark};
 pub use page::lives;
 use page::{

@@ -14,8 +14,9 @@ pub use data_log::{DataLog, Moved, Placed};
 pub use index_log::{Piece, Scan, scan, scan_pieces, scan_pieces_at, scan_whole, unexplained};
 pub use journal::{Journal, Records, TakenTo};
 pub(crate) use log_set::{
-    Carried, carry_left, claim, claim_in, dir_with_left, lives, must_be_synced, names_tenancy,
-    note_failed_sync, page_path_of, read_mark, reclaim, remove_stray_journals,
+    Carried, carry_left, claim, claim_in, dir_with_left, forget_spare_journals, lives,
+    must_be_synced, names_tenancy, note_failed_sync, page_path_of, read_mark, reclaim,
+    remove_stray_journals,
 };
 pub use log_set::{
     CommitHorizon, Era, HeldData, LogEnd, LogSet, NodeLog, Wanted, horizon, node_log,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use linux_raw_sys::general as linux;
-use rustix::fs::{FallocateFlags, FlockOperation, FsWord, Mode, OFlags};
+use rustix::fs::{CWD, FallocateFlags, FlockOperation, FsWord, Mode, OFlags, RenameFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::file_cache::with_room_to_keep;
@@ -25,7 +25,7 @@ use super::machine::{ProcessFacts, has_ended};
 use super::posix::BareFd;
 use super::shm::{flock, is_private_file, same_file};
 use super::{Errno, Result};
-use crate::sync::plain::atomic::Ordering;
+use crate::sync::plain::atomic::{AtomicU64, Ordering};
 use crate::sync::plain::{Mutex, lock};
 use crate::sync::{Arc, Word, thread};
 
@@ -44,7 +44,7 @@ pub struct LockedMemory {
     start: *mut u8,
     /// Bytes of the map. The file may be shorter, and have holes.
     mapped: usize,
-    path: PathBuf,
+    path: Mutex<PathBuf>,
     identity: (u64, u64),
     /// Begin and end of the parts that somebody has.
     taken: Mutex<Vec<(usize, usize)>>,
@@ -67,6 +67,7 @@ pub struct Part {
 
 impl Part {
     /// `[at, at + length)` of it, which must be allocated.
+    #[inline]
     pub fn bytes(&self, at: usize, length: usize) -> &[u8] {
         self.check(at, length);
         // SAFETY: in the map and in this part, as was just checked; so nobody writes there without
@@ -75,6 +76,7 @@ impl Part {
     }
 
     /// Copies `bytes` to `at`, which must be allocated.
+    #[inline]
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         self.check(at, bytes.len());
         // SAFETY: in the map and in this part, as was just checked; nobody has references into it,
@@ -85,6 +87,21 @@ impl Part {
         }
     }
 
+    /// Puts a number at `at`, a multiple of 8 that must be allocated: whoever inherits the memory
+    /// finds it whole or not at all, and only with what was put there before it.
+    #[inline]
+    pub fn put_word(&mut self, at: usize, number: u64) {
+        self.check(at, 8);
+        assert!((self.from + at).is_multiple_of(8), "{at}: no number is there");
+        // SAFETY: in the map and in this part, as was just checked, and aligned, as the map is;
+        // nobody has references into it, because self is borrowed mutably.
+        unsafe {
+            let to = self.memory.start.add(self.from + at).cast::<AtomicU64>();
+            (*to).store(number, Ordering::Release);
+        }
+    }
+
+    #[inline]
     fn check(&self, at: usize, length: usize) {
         let end = at.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.length), "{at}, {length}: not in the part");
@@ -226,7 +243,7 @@ impl LockedMemory {
         Ok(LockedMemory {
             start: start.cast(),
             mapped: bytes,
-            path: path.to_path_buf(),
+            path: Mutex::new(path.to_path_buf()),
             identity: (stat.st_dev, stat.st_ino),
             taken: Mutex::default(),
         })
@@ -242,7 +259,8 @@ impl LockedMemory {
     /// the file: what is there stays in both cases. Three system calls, and the zeroing.
     pub fn allocate(&self, from: usize, bytes: usize) -> Result<()> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let open = || rustix::fs::open(&self.path, flags, Mode::empty());
+        let path = self.path();
+        let open = || rustix::fs::open(&path, flags, Mode::empty());
         let file = match with_room_to_keep(open) {
             Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
                 return Err(Errno::STALE);
@@ -257,6 +275,7 @@ impl LockedMemory {
     }
 
     /// The number at byte `at`, a multiple of 8 below [`NUMBERS_BYTES`].
+    #[inline]
     pub fn word(&self, at: usize) -> &Word {
         let is_number = at.is_multiple_of(8) && at + 8 <= NUMBERS_BYTES.min(self.mapped);
         assert!(is_number, "{at}: no number is there");
@@ -277,12 +296,31 @@ impl LockedMemory {
         Some(Part { memory: self.clone(), from, length })
     }
 
+    /// Where the file is.
+    pub fn path(&self) -> PathBuf {
+        lock(&self.path).clone()
+    }
+
+    /// Gives the file another path, at which nothing may be: EXIST. STALE if it is not at its own
+    /// any more.
+    pub fn rename(&self, to: &Path) -> Result<()> {
+        if !self.is_at_its_path() {
+            return Err(Errno::STALE);
+        }
+        let mut path = lock(&self.path);
+        rustix::fs::renameat_with(CWD, &*path, CWD, to, RenameFlags::NOREPLACE)?;
+        *path = to.to_path_buf();
+        Ok(())
+    }
+
+    fn is_at_its_path(&self) -> bool {
+        rustix::fs::lstat(self.path()).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.identity)
+    }
+
     /// Removes the file, if it is still the one at its path.
     pub fn remove(&self) {
-        let is_ours = rustix::fs::lstat(&self.path)
-            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.identity);
-        if is_ours {
-            let _ = rustix::fs::unlink(&self.path);
+        if self.is_at_its_path() {
+            let _ = rustix::fs::unlink(self.path());
         }
     }
 }

@@ -18,7 +18,7 @@ use super::tray::Logs;
 use super::{Durability, LogSet};
 use crate::container::{Container, touch_dir};
 use crate::error::{At, Error, Result};
-use crate::log::journal::{Found, Journal, Left, inherit};
+use crate::log::journal::{Found, Journal, Left, SPARE_NAME, inherit};
 use crate::store::locked_memory::{Inherited, LockedMemory};
 use crate::store::shm::{SharedPage, WORDS};
 use crate::store::{self, Errno, PosixStore, Store as _};
@@ -78,7 +78,9 @@ impl LogSet {
             match Journal::create(&path, number, uid, (self.nonce, writer), budget_bytes) {
                 Ok(journal) => return Some(Arc::new(journal)),
                 // Of a process that lives in another tenancy, and will find out.
-                Err(Errno::EXIST) => {}
+                Err(Errno::EXIST) => {
+                    page.words()[word].fetch_and(!bit, Ordering::SeqCst);
+                }
                 Err(_) => {
                     page.words()[word].fetch_and(!bit, Ordering::SeqCst);
                     return None;
@@ -89,9 +91,9 @@ impl LogSet {
     }
 
     /// Ends a journal with nothing in it that is needed.
-    pub fn end_journal(&self, journal: &Journal) {
-        journal.remove();
+    pub fn end_journal(&self, journal: Arc<Journal>) {
         let (word, bit) = bit_of(journal.number());
+        journal.end();
         self.shared.words()[word].fetch_and(!bit, Ordering::SeqCst);
     }
 
@@ -181,17 +183,19 @@ pub(crate) fn dir_with_left(page: &Path, uid: u32) -> Result<Option<PathBuf>> {
     Ok(if look(&page, uid)?.0 { dir_of(page.words()) } else { None })
 }
 
-/// Removes journals of dead processes of user `uid` that have lost their page, because somebody has
-/// removed that: nobody knows their containers.
+/// Removes what dead processes of user `uid` have left that is nobody's: journals of no writer, and
+/// those whose page somebody has removed, so that nobody knows their containers.
 pub(crate) fn remove_stray_journals(dir: &Path, uid: u32) {
     let Ok(entries) = PosixStore::new().list(dir) else { return };
     let names = entries.iter().filter_map(|entry| entry.name.to_str());
     for name in names.filter(|name| name.starts_with(&format!("plfs-{uid}-"))) {
         let Some((page, number)) = name.rsplit_once('-') else { continue };
         let is_journal = page.split('-').count() == 5 && usize::from_str_radix(number, 16).is_ok();
+        let has_no_page =
+            || SharedPage::peek(&dir.join(page), uid).is_ok_and(|page| page.is_none());
+        let is_spare = name.starts_with(&format!("plfs-{uid}-{SPARE_NAME}-"));
         let path = dir.join(name);
-        if is_journal
-            && SharedPage::peek(&dir.join(page), uid).is_ok_and(|page| page.is_none())
+        if (is_spare || (is_journal && has_no_page()))
             && matches!(LockedMemory::look(&path, uid), Ok(Inherited::Left(())))
         {
             SharedPage::remove_file(&path);
@@ -261,4 +265,10 @@ pub(crate) fn carry_left(container: &Container) -> Result<Carried> {
         true => Ok(Carried::InLogsAsLast),
         false => Ok(Carried::InLogs),
     }
+}
+
+/// Removes the journals of this process that no writer has: before it ends, forks or becomes another
+/// program.
+pub(crate) fn forget_spare_journals() {
+    Journal::forget_spare();
 }
