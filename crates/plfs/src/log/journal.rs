@@ -509,8 +509,8 @@ struct Entries {
     part: Part,
     begin: usize,
     end: usize,
-    /// The last entry, if the next write may go on with it: pieces, what their segment is, and their
-    /// stamp.
+    /// The last entry, if the next write may go on with it: pieces, what their segment is, and
+    /// their stamp.
     last: Option<(Run, u64, u64)>,
     allocated: usize,
     /// There is little room, and no memory for more.

@@ -267,8 +267,8 @@ pub(crate) fn carry_left(container: &Container) -> Result<Carried> {
     }
 }
 
-/// Removes the journals of this process that no writer has: before it ends, forks or becomes another
-/// program.
+/// Removes the journals of this process that no writer has: before it ends, forks or becomes
+/// another program.
 pub(crate) fn forget_spare_journals() {
     Journal::forget_spare();
 }
