@@ -213,6 +213,7 @@ fn pure_crates_know_nothing_outside() {
         ("plfs-format", &["base64", "crc-fast", "zerocopy"][..], &[][..]),
         ("plfs-index", &["plfs-format", "zerocopy"], &[]),
         ("plfs-pack", &["plfs-format"], &[]),
+        ("plfs-placement", &[], &[]),
         // A plfsrc names directories.
         ("plfs-rc", &["plfs-format", "saphyr-parser"], &["std::path"]),
     ] {

@@ -1,0 +1,5 @@
+//! The equations, the choice and the simulation.
+
+mod choose;
+mod equations;
+mod simulate;
