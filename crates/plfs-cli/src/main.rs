@@ -14,6 +14,7 @@ mod layout;
 mod list;
 mod man;
 mod map;
+mod model;
 mod mount;
 mod out;
 mod pack;
@@ -22,6 +23,7 @@ mod plot;
 mod remove;
 mod run;
 mod stat;
+mod svg;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -504,6 +506,21 @@ enum Command {
         #[arg(value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
+    /// Predict what jobs do to the storage targets that they share, and how long they write
+    ///
+    /// A target is what can be slow by itself: a storage target of a parallel file system, or a
+    /// backend. Its load is how many jobs or streams write to it at once. Nothing is measured or
+    /// written; the same question has the same answer everywhere. docs/TUNING.md says how to read
+    /// the tables, and what they do not know.
+    #[command(
+        after_help = "Examples:\n  plfs model contention --targets 480 --request 160 --jobs \
+                            10\n  plfs model plfs --targets 480 --ranks 512,4096\n  plfs model \
+                            simulate --plot model.svg"
+    )]
+    Model {
+        #[command(subcommand)]
+        what: ModelCommand,
+    },
     /// Print the version
     Version {
         /// An object with version, format and where the libraries are
@@ -653,6 +670,95 @@ enum ConfigCommand {
     },
 }
 
+#[derive(Subcommand)]
+enum ModelCommand {
+    /// Show how many targets jobs use that take them at random, and how many jobs a target has
+    ///
+    /// A line for each number of jobs: how many targets have a job, how many were asked for, and
+    /// the load, which is how many jobs a target in use has on average. Three jobs on a target
+    /// cost each of them noticeably.
+    #[command(
+        after_help = "Examples:\n  plfs model contention --targets 480 --request 160 --jobs \
+                            10\n  plfs model contention --targets 480 --request 160,64,64     \
+                            jobs of different sizes, one after the other"
+    )]
+    Contention {
+        /// How many targets there are
+        #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..))]
+        targets: u32,
+        /// How many of them each job asks for; several, separated by commas: the first job, the
+        /// second, and so on
+        #[arg(long, value_name = "R", required = true, value_delimiter = ',')]
+        request: Vec<u32>,
+        /// How many jobs; 1 if not given, and as many as there are requests if these are several
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        jobs: Option<u32>,
+        /// An object on a line for each number of jobs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the load that one job makes for itself if each rank has a log, as in the first PLFS
+    ///
+    /// Each log lies on two targets at random, whatever lies there already. PLFS of today has logs
+    /// for a node, not for a rank: this is what logs for ranks did.
+    #[command(after_help = "Example:\n  plfs model plfs --targets 480 --ranks 512,688,2048,4096")]
+    Plfs {
+        /// How many targets there are
+        #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..))]
+        targets: u32,
+        /// How many ranks the job has; several, separated by commas: a line for each
+        #[arg(long, value_name = "N", required = true, value_delimiter = ',',
+              value_parser = clap::value_parser!(u32).range(1..))]
+        ranks: Vec<u32>,
+        /// An object on a line for each number of ranks
+        #[arg(long)]
+        json: bool,
+    },
+    /// Predict how fast a job writes, by how its data is laid out over targets
+    ///
+    /// shared-default: one file over two targets, as the file system lays it out. shared-tuned: one
+    /// file over 160 targets. n-n: a file for each rank, over two targets at random. log-per-rank:
+    /// the first PLFS. streams: one stream on each target that is worth it, with a share of the
+    /// data by its bandwidth; what PLFS is to do, and not a measurement.
+    ///
+    /// Targets, clients and the cost of load are those of the file system of 480 targets on which
+    /// Wright and Jarvis measured (2015). Without flags it shows the ranks that they had, and in
+    /// brackets what they measured. Nothing between clients and targets has a limit unless
+    /// --network gives one.
+    #[command(after_help = "Examples:\n  plfs model simulate\n  plfs model simulate --plot \
+                            model.svg --ranks 16,64,256,1024,4096,16384,65536\n  plfs model \
+                            simulate --targets 156 --stragglers 12 --strategy \
+                            shared-tuned,streams")]
+    Simulate {
+        /// How many ranks; several, separated by commas: a line for each. As published if not given
+        #[arg(long, value_name = "N", value_delimiter = ',',
+              value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+        ranks: Vec<u32>,
+        /// How many targets there are
+        #[arg(long, value_name = "D", default_value_t = model::TARGETS,
+              value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        targets: u32,
+        /// How many of them have a tenth of the bandwidth
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        stragglers: u32,
+        /// What each rank writes
+        #[arg(long, value_name = "SIZE", default_value = "400M", value_parser = out::bytes)]
+        bytes: u64,
+        /// What all targets together can take, MB/s
+        #[arg(long, value_name = "MB")]
+        network: Option<f64>,
+        /// How data is laid out; several, separated by commas. All if not given
+        #[arg(long, value_name = "STRATEGY", value_delimiter = ',', value_parser = model::names())]
+        strategy: Vec<String>,
+        /// An object on a line for each number of ranks and strategy
+        #[arg(long)]
+        json: bool,
+        /// Also draw a picture into FILE, as SVG: bandwidth against ranks, and what was published
+        #[arg(long, value_name = "FILE")]
+        plot: Option<PathBuf>,
+    },
+}
+
 #[derive(clap::Args)]
 struct CopyFlags {
     /// Replace what is there
@@ -743,6 +849,7 @@ fn main() -> ExitCode {
             ("unpack", pack::unpack(&mut out, progress, json, &dirs))
         }
         Command::Doctor { json, dir } => ("doctor", doctor::doctor(&mut out, &dir, json)),
+        Command::Model { what } => ("model", model::model(&mut out, what)),
         Command::Version { json } => ("version", run::version(&mut out, json)),
         Command::ExplainCalls { json, binary } => {
             ("explain-calls", explain::explain(&mut out, json, &binary))

@@ -4,8 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use plfs_core::store::Links;
-use plfs_core::{Extent, File, OpenOptions, Opened, Plfs, RecordKind, Records, WrittenBy};
+use plfs_core::{Extent, File, OpenOptions, Opened, RecordKind, Records, WrittenBy};
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 
@@ -189,10 +188,9 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
     let len = file.len()?;
     let all = plfs_core::records(container)?;
     if let Some(target) = &wanted.plot {
-        must_be_ordinary(&plfs, target)?;
         let name = show(path.file_name().map_or(path, Path::new));
         let (svg, drawn) = plot::draw(&all, &name, len, wanted.from, wanted.to);
-        std::fs::write(target, svg).map_err(|error| Fail::on("write", target, error))?;
+        out::picture(&plfs, target, &svg)?;
         return out.line(format_args!("{}: {drawn}", show(target)));
     }
     let (from, to) = (wanted.from, wanted.to.unwrap_or(len).min(len));
@@ -258,20 +256,6 @@ pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
         ))
     })?;
     out.line(several(pieces, "piece"))
-}
-
-/// Refuses a PLFS file: the picture would take the place of what leads to its data.
-fn must_be_ordinary(plfs: &Plfs, target: &Path) -> Result<(), Fail> {
-    let full = absolute(target)?;
-    let is_ours = plfs.packed_stat(&full)?.is_some()
-        || match plfs.container_behind(&full, Links::Follow) {
-            Ok(found) => found.is_some(),
-            Err(error) => return Err(Fail::on("write", target, error)),
-        };
-    match is_ours {
-        false => Ok(()),
-        true => Err(Fail::on("write", target, "it is a PLFS file; name another for the picture")),
-    }
 }
 
 fn print_patterns(out: &mut Out, writers: &[ByWriter], limit: usize) -> Result<(), Fail> {

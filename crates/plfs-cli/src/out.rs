@@ -153,6 +153,21 @@ pub fn plfs() -> Result<Plfs, Fail> {
     Config::from_env().map(Plfs::posix).map_err(|text| Fail::Exit(2, text))
 }
 
+/// Writes a picture to a file. Refuses a PLFS file: the picture would take the place of what leads
+/// to its data.
+pub fn picture(plfs: &Plfs, target: &Path, svg: &str) -> Result<(), Fail> {
+    let full = absolute(target)?;
+    let is_ours = plfs.packed_stat(&full)?.is_some()
+        || match plfs.container_behind(&full, Links::Follow) {
+            Ok(found) => found.is_some(),
+            Err(error) => return Err(Fail::on("write", target, error)),
+        };
+    match is_ours {
+        false => std::fs::write(target, svg).map_err(|error| Fail::on("write", target, error)),
+        true => Err(Fail::on("write", target, "it is a PLFS file; name another for the picture")),
+    }
+}
+
 /// What the storage says of a name, which in a flat directory lies elsewhere.
 pub fn stored(plfs: &Plfs, full: &Path, links: Links) -> plfs_core::Result<Stat> {
     let place = plfs.placed(full, links)?;

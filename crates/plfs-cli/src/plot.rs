@@ -17,23 +17,15 @@ use plfs_core::index::Run;
 use plfs_core::{RecordKind, Records, WrittenBy};
 
 use crate::out::{count, time};
+use crate::svg::{self, Area, PLOT, SIZE, escape, line, short};
 
-/// Width and height of the picture, and the margins around the plot, in pixels.
-const SIZE: (f64, f64) = (1080.0, 640.0);
-const PLOT: Area = Area { left: 92.0, top: 64.0, width: 740.0, height: 500.0 };
 /// A cell of the grid, pixels: 185 x 125 cells, which is a picture of at most some 400 KB.
 const CELL: f64 = 4.0;
 /// Pieces or runs up to which each is drawn. Viewers are slow with more.
 const SHAPES_MAX: u64 = 2000;
 /// Writers, hosts or log sets up to which each has a colour of its own, and lines of the legend:
 /// more colours cannot be distinguished.
-const COLOURS_MAX: usize = 12;
-/// For up to twelve: distinguishable with most forms of colour blindness (after Paul Tol's notes on
-/// colour schemes).
-const DISTINCT: [&str; COLOURS_MAX] = [
-    "#4477aa", "#ee6677", "#228833", "#ccaa22", "#66ccee", "#aa3377", "#ee8833", "#332288",
-    "#88bb44", "#885533", "#777788", "#117766",
-];
+const COLOURS_MAX: usize = svg::COLOURS.len();
 /// For more: between these, in order.
 const RAMP: [(f64, f64, f64); 5] = [
     (68.0, 30.0, 120.0),
@@ -48,13 +40,6 @@ const TRUNCATES_MAX: usize = 50;
 /// Pixels of a colour, where lines of several colours lie on each other.
 const STRIPE: usize = 8;
 const STRIPE_WIDTH: f64 = 3.0;
-
-struct Area {
-    left: f64,
-    top: f64,
-    width: f64,
-    height: f64,
-}
 
 /// A run and when it was written, in stamps, as far as that is known.
 struct Span {
@@ -93,15 +78,7 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
         View { start, end, from: from as f64, to: (top as f64).max((from as f64).next_up()) };
 
     let mut svg = String::new();
-    let (width, height) = SIZE;
-    line(
-        &mut svg,
-        format_args!(
-            r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" font-family="sans-serif" font-size="12" fill="#333">"##
-        ),
-    );
-    line(&mut svg, format_args!("<title>{}: who wrote which offsets when</title>", escape(name)));
-    line(&mut svg, format_args!(r##"<rect width="{width}" height="{height}" fill="#fff"/>"##));
+    svg::begin(&mut svg, &format!("{}: who wrote which offsets when", escape(name)));
     let pieces = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.run.count.into()));
     let bytes = spans.iter().fold(0u64, |sum, span| sum.saturating_add(span.run.bytes()));
     line(
@@ -165,7 +142,7 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
         format_args!(
             r##"<text x="{}" y="{}" font-size="11" fill="#888">{note}</text>"##,
             PLOT.left,
-            height - 12.0
+            SIZE.1 - 12.0
         ),
     );
     svg.push_str("</svg>\n");
@@ -174,28 +151,6 @@ pub fn draw(all: &Records, name: &str, len: u64, from: u64, to: Option<u64>) -> 
 
 fn base_ns(base: u64, offset: f64) -> u128 {
     ((u128::from(base) + offset.max(0.0) as u128) * 1_000_000) >> 16
-}
-
-fn line(svg: &mut String, text: std::fmt::Arguments) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(svg, "{text}");
-}
-
-/// What may stand in SVG's text.
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // Not allowed in XML, not even escaped.
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 fn shortened(text: &str, max: usize) -> String {
@@ -338,7 +293,7 @@ impl Groups {
 
     fn colour(&self, shade: usize) -> String {
         if self.names.len() <= COLOURS_MAX {
-            return DISTINCT[shade % COLOURS_MAX].to_string();
+            return svg::COLOURS[shade % COLOURS_MAX].to_string();
         }
         let at = shade as f64 / (RAMP_STEPS - 1) as f64 * (RAMP.len() - 1) as f64;
         let (i, part) =
@@ -383,12 +338,6 @@ fn decimal_step(range: f64, unit: f64, most: f64) -> f64 {
 /// The smallest power of two of which at most `most` fit into `range`, at least 1.
 fn binary_step(range: f64, most: f64) -> f64 {
     2f64.powf((range / most).max(1.0).log2().ceil())
-}
-
-/// A number as short as it can be.
-fn short(value: f64) -> String {
-    let text = format!("{value:.6}");
-    text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
 /// The name of the unit for offsets up to this, and its bytes: parts of 2 GiB are given in MiB.
@@ -829,6 +778,5 @@ mod tests {
             [0.5e-6, 0.01, 1.0, 200.0, 300.0, 18_000.0].map(|s| time_unit(s * second).0),
             ["µs", "ms", "s", "s", "min", "h"]
         );
-        assert_eq!((short(0.25), short(3.0), short(0.0)), ("0.25".into(), "3".into(), "0".into()));
     }
 }

@@ -6,8 +6,12 @@
 /// (512 to 4,096 ranks, see [`crate::published`]); 7.5 to 9 keep all of them within 23 %.
 pub const HALF_AT_OTHERS: f64 = 8.0;
 
-/// The part of its rate that a target keeps with so many streams: 1 for one, half for 9, 0.0039
-/// for 129. All streams together get it.
+/// Streams beyond which more cost nothing more: each piece is moved to by itself then. It is the
+/// load of the worst target in the published runs; what was not seen is not made worse.
+pub const STREAMS_WORST: f64 = 35.0;
+
+/// The part of its rate that a target keeps with so many streams: 1 for one, half for 9, a
+/// nineteenth for 35 and more. All streams together get it.
 ///
 /// A target that serves streams in turn moves between them. More streams are more moves for each
 /// byte, as the memory in which it collects a stream's bytes is shared by all, and each move costs
@@ -18,7 +22,7 @@ pub const HALF_AT_OTHERS: f64 = 8.0;
 ///
 /// `streams` less than 1 counts as 1.
 pub fn efficiency(streams: f64) -> f64 {
-    let others = (streams - 1.0).max(0.0) / HALF_AT_OTHERS;
+    let others = (streams.clamp(1.0, STREAMS_WORST) - 1.0) / HALF_AT_OTHERS;
     1.0 / (1.0 + others * others)
 }
 
@@ -29,21 +33,22 @@ pub fn efficiency(streams: f64) -> f64 {
 /// `part` is above 0; less than 1e-18, and what is no number, counts as 1e-18.
 pub fn others(part: f64) -> f64 {
     let part = if part > 1e-18 { part.min(1.0) } else { 1e-18 };
-    let inverse = 1.0 / part;
-    // A stream of m gets efficiency(m) / m. So m (1 + ((m - 1) / 8)^2) is the inverse of its part:
-    // a curve that bends upwards, on which Newton's steps from above never go too far. Both bounds
-    // are above: each leaves out a factor or a term that is not below 1 or 0.
-    let mut streams = inverse.min(1.0 + HALF_AT_OTHERS * (inverse / HALF_AT_OTHERS).cbrt());
-    for _ in 0..64 {
-        let others = (streams - 1.0) / HALF_AT_OTHERS;
-        let value = streams * (1.0 + others * others) - inverse;
-        let step = value / (1.0 + others * others + 2.0 * streams * others / HALF_AT_OTHERS);
-        streams -= step;
-        if step <= 1e-12 * streams {
-            break;
+    // One stream of m gets this part.
+    let gets = |streams: f64| efficiency(streams) / streams;
+    if part <= gets(STREAMS_WORST) {
+        return efficiency(STREAMS_WORST) / part - 1.0;
+    }
+    // It falls with m, so m is between one that gets more and one that gets less.
+    let (mut few, mut many) = (1.0, STREAMS_WORST);
+    for _ in 0..40 {
+        let middle = (few + many) / 2.0;
+        if gets(middle) > part {
+            few = middle;
+        } else {
+            many = middle;
         }
     }
-    (streams - 1.0).max(0.0)
+    few - 1.0
 }
 
 #[cfg(test)]
@@ -56,19 +61,18 @@ mod tests {
             assert!((efficiency(streams) - kept).abs() < 0.0005, "{streams}");
         }
         assert_eq!(efficiency(9.0), 0.5);
-        // What a node each of 1,048,576 ranks would do to 480 targets, without turns.
-        assert!((1.0 / efficiency(32768.0 / 480.0) - 71.7).abs() < 0.05);
+        assert_eq!((1.0 / efficiency(35.0), efficiency(1e9)), (19.0625, efficiency(35.0)));
     }
 
     #[test]
     fn others_explain_what_is_missing() {
         assert_eq!((others(1.0), others(7.0)), (0.0, 0.0));
-        for streams in [1.0, 2.0, 3.5, 40.0, 1e6] {
+        for streams in [1.0, 2.0, 3.5, 34.9, 35.0, 40.0, 1e6] {
             let found = others(efficiency(streams) / streams);
             assert!((found - (streams - 1.0)).abs() < 1e-6 * streams, "{streams} {found}");
         }
         for part in [0.0, -1.0, f64::NAN, f64::MIN_POSITIVE] {
-            assert!((others(part) / 4e6 - 1.0).abs() < 0.01, "{part} {}", others(part));
+            assert!((others(part) * 19.0625e-18 - 1.0).abs() < 1e-6, "{part} {}", others(part));
         }
     }
 }

@@ -12,8 +12,8 @@
 //! # Where the numbers are from
 //! Four were fitted: [`CLIENT_BYTES_S`], [`TARGET_BYTES_S`], [`SPREAD`] and
 //! [`load::HALF_AT_OTHERS`], each to another part of the published points ([`published`]), all 19
-//! of which are within 23 %. Two were read off ([`RANKS_PER_CLIENT`], [`CREATE_S`]), the rest
-//! follows from how the layouts work.
+//! of which are within 23 %. Two were read off ([`RANKS_PER_CLIENT`], [`CREATE_S`]), one says where
+//! the points end ([`load::STREAMS_WORST`]), the rest follows from how the layouts work.
 //!
 //! # What it does not know
 //! Limits of servers and of the network between, unless one is given ([`System::network_bytes_s`]):
@@ -63,8 +63,8 @@ pub const STRAGGLER: f64 = 0.1;
 
 /// Draws of small jobs.
 const DRAWS: u64 = 64;
-/// Streams that are thrown in all draws together, at most: some tenths of a second.
-const THROWS_MAX: u64 = 1 << 23;
+/// What all draws together may cost, in streams that are thrown: a tenth of a second.
+const COST_MAX: u64 = 1 << 23;
 
 /// The storage.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -156,8 +156,13 @@ pub fn simulate(system: &System, job: &Job, strategy: Strategy) -> Result<Outcom
     let ranks = u64::from(job.ranks);
     let clients = job.ranks.div_ceil(RANKS_PER_CLIENT);
     let links_bytes_s = f64::from(clients) * CLIENT_BYTES_S;
-    let thrown = ranks * u64::from(STRIPES);
-    let draws = (THROWS_MAX / thrown).clamp(1, DRAWS);
+    // What a draw costs besides the rates, in streams that are thrown.
+    let cost = match strategy {
+        Strategy::SharedDefault | Strategy::SharedTuned => 1,
+        Strategy::FilePerRank | Strategy::LogPerRank => ranks * u64::from(STRIPES),
+        Strategy::Streams => 128 * u64::from(system.targets),
+    };
+    let draws = (COST_MAX / cost).clamp(1, DRAWS);
     let mut sum = Draw { targets_s: 0.0, streams: 0, load: 0.0, load_max: 0.0 };
     for seed in 0..draws {
         let mut random = Random::new(seed);
