@@ -135,12 +135,44 @@ pub struct Outcome {
     pub limit: Limit,
 }
 
-/// One draw.
+/// What a draw gives, or the sum of several.
+#[derive(Default)]
 struct Draw {
+    /// Until the last target is done.
     targets_s: f64,
     streams: u64,
     load: f64,
     load_max: f64,
+}
+
+impl Strategy {
+    /// How often a byte crosses a client's link.
+    fn crossings(self) -> f64 {
+        match self {
+            Strategy::SharedDefault | Strategy::SharedTuned => CROSSINGS_SHARED,
+            Strategy::FilePerRank | Strategy::LogPerRank | Strategy::Streams => 1.0,
+        }
+    }
+
+    /// How many files are created.
+    fn files(self, ranks: u64, clients: u64, streams: u64) -> u64 {
+        match self {
+            Strategy::SharedDefault | Strategy::SharedTuned => 1,
+            Strategy::FilePerRank => ranks,
+            Strategy::LogPerRank => 2 * ranks,
+            // Data logs, and an index log for each client.
+            Strategy::Streams => streams.max(clients) + clients,
+        }
+    }
+
+    /// What a draw costs to compute, besides the rates, in streams that are thrown.
+    fn cost(self, ranks: u64, targets: u32) -> u64 {
+        match self {
+            Strategy::SharedDefault | Strategy::SharedTuned => 1,
+            Strategy::FilePerRank | Strategy::LogPerRank => ranks * u64::from(STRIPES),
+            Strategy::Streams => 128 * u64::from(targets),
+        }
+    }
 }
 
 /// Computes how long a job writes. A million ranks and 10,000 targets take less than a second.
@@ -153,29 +185,24 @@ pub fn simulate(system: &System, job: &Job, strategy: Strategy) -> Result<Outcom
     let bytes = u64::from(job.ranks)
         .checked_mul(job.bytes_a_rank)
         .ok_or(Error::TooManyBytes { ranks: job.ranks, bytes_a_rank: job.bytes_a_rank })?;
-    let ranks = u64::from(job.ranks);
-    let clients = job.ranks.div_ceil(RANKS_PER_CLIENT);
+    let (ranks, clients) = (u64::from(job.ranks), job.ranks.div_ceil(RANKS_PER_CLIENT));
     let links_bytes_s = f64::from(clients) * CLIENT_BYTES_S;
-    // What a draw costs besides the rates, in streams that are thrown.
-    let cost = match strategy {
-        Strategy::SharedDefault | Strategy::SharedTuned => 1,
-        Strategy::FilePerRank | Strategy::LogPerRank => ranks * u64::from(STRIPES),
-        Strategy::Streams => 128 * u64::from(system.targets),
-    };
-    let draws = (COST_MAX / cost).clamp(1, DRAWS);
-    let mut sum = Draw { targets_s: 0.0, streams: 0, load: 0.0, load_max: 0.0 };
+    let network_bytes_s = system.network_bytes_s.unwrap_or(f64::INFINITY);
+    let clients_s = bytes as f64 * strategy.crossings() / links_bytes_s;
+    let network_s = bytes as f64 / network_bytes_s;
+
+    let draws = (COST_MAX / strategy.cost(ranks, system.targets)).clamp(1, DRAWS);
+    let (mut sum, mut transfer_s) = (Draw::default(), 0.0);
     for seed in 0..draws {
         let mut random = Random::new(seed);
         let rates = rates(system, &mut random);
         let draw = match strategy {
             Strategy::SharedDefault => striped(&rates, STRIPES, bytes, &mut random),
             Strategy::SharedTuned => striped(&rates, STRIPES_TUNED, bytes, &mut random),
-            Strategy::FilePerRank | Strategy::LogPerRank => thrown_at(&rates, job, &mut random),
-            Strategy::Streams => {
-                let most = system.network_bytes_s.unwrap_or(f64::INFINITY).min(links_bytes_s);
-                streams(&rates, bytes, most)?
-            }
+            Strategy::FilePerRank | Strategy::LogPerRank => thrown(&rates, job, &mut random),
+            Strategy::Streams => streams(&rates, bytes, links_bytes_s.min(network_bytes_s))?,
         };
+        transfer_s += draw.targets_s.max(clients_s).max(network_s);
         sum.targets_s += draw.targets_s;
         sum.streams += draw.streams;
         sum.load += draw.load;
@@ -183,32 +210,22 @@ pub fn simulate(system: &System, job: &Job, strategy: Strategy) -> Result<Outcom
     }
     let mean = |sum: f64| sum / draws as f64;
     let streams = sum.streams.div_ceil(draws);
-    let files = match strategy {
-        Strategy::SharedDefault | Strategy::SharedTuned => 1,
-        Strategy::FilePerRank => ranks,
-        Strategy::LogPerRank => 2 * ranks,
-        // Data logs, and an index log for each client.
-        Strategy::Streams => streams.max(clients.into()) + u64::from(clients),
-    };
-    let crossings = match strategy {
-        Strategy::SharedDefault | Strategy::SharedTuned => CROSSINGS_SHARED,
-        Strategy::FilePerRank | Strategy::LogPerRank | Strategy::Streams => 1.0,
-    };
-    let metadata_s = files as f64 * CREATE_S;
+    let metadata_s = strategy.files(ranks, clients.into(), streams) as f64 * CREATE_S;
+    let seconds = metadata_s + mean(transfer_s);
     let parts = [
-        (Limit::Clients, bytes as f64 * crossings / links_bytes_s),
-        (Limit::Network, system.network_bytes_s.map_or(0.0, |most| bytes as f64 / most)),
+        (Limit::Clients, clients_s),
+        (Limit::Network, network_s),
         (Limit::Targets, mean(sum.targets_s)),
+        (Limit::Metadata, metadata_s),
     ];
-    let longest = parts.iter().fold(parts[0], |a, b| if b.1 > a.1 { *b } else { a });
-    let seconds = metadata_s + longest.1;
+    let (limit, _) = parts.into_iter().fold(parts[0], |a, b| if b.1 > a.1 { b } else { a });
     Ok(Outcome {
         seconds,
         bytes_s: bytes as f64 / seconds,
         streams,
         load: mean(sum.load),
         load_max: mean(sum.load_max),
-        limit: if metadata_s > longest.1 { Limit::Metadata } else { longest.0 },
+        limit,
     })
 }
 
@@ -265,7 +282,7 @@ fn striped(rates: &[f64], stripes: u32, bytes: u64, random: &mut Random) -> Draw
 }
 
 /// A file for each rank over two targets at random, or over the only one.
-fn thrown_at(rates: &[f64], job: &Job, random: &mut Random) -> Draw {
+fn thrown(rates: &[f64], job: &Job, random: &mut Random) -> Draw {
     let targets = rates.len() as u32;
     let stripes = targets.min(STRIPES);
     let mut streams = vec![0u32; rates.len()];
@@ -274,8 +291,8 @@ fn thrown_at(rates: &[f64], job: &Job, random: &mut Random) -> Draw {
         streams[first as usize] += 1;
         if stripes > 1 {
             // One of the others.
-            let second = (first + 1 + random.below(targets - 1)) % targets;
-            streams[second as usize] += 1;
+            let further = 1 + u64::from(random.below(targets - 1));
+            streams[((u64::from(first) + further) % u64::from(targets)) as usize] += 1;
         }
     }
     let stream_bytes = job.bytes_a_rank as f64 / f64::from(stripes);
