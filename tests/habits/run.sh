@@ -134,6 +134,76 @@ t_moved_out() {
     plfs cat m/g | cmp - plain
 }
 
+# A "backup" that cp made without PLFS has no data of its own. It gave the new data of its original
+# without a word, and what was written to it was written to that.
+t_copied_without_plfs() {
+    mkdir m backup
+    seq 100000 > plain
+    plfs run --mount m -- sh -c 'cp plain m/f; cp plain m/same; cp plain m/gone'
+    cp -r m/f m/same m/gone backup
+    for i in f same gone; do plfs cat backup/$i | cmp - plain; done
+    plfs run --mount m -- sh -c 'echo more >> m/f; cat m/same > /dev/null'
+    plfs flatten m/same > /dev/null
+    fails plfs cat backup/f 2> err
+    grep "backup/f was copied without PLFS and has no data .* has changed since" err
+    [ "$(wc -l < err)" = 1 ]
+    fails plfs run -- cat backup/f 2> err
+    grep 'Stale file handle' err
+    fails plfs check backup/f > said
+    grep 'cannot be read, as what is there has changed since' said
+    plfs cat backup/same | cmp - plain
+    fails plfs run --mount m -- sh -c 'echo x > backup/same' 2> err
+    grep 'Read-only' err
+    plfs cat m/same | cmp - plain
+    plfs run --mount m -- python3 -c 'for i in range(9): open("m/much", "wb").write(bytes(1 << 20))'
+    cp m/much backup
+    plfs cat backup/much | cmp - <(head -c 1M /dev/zero)
+    plfs compact --force m/much
+    fails plfs cat backup/much 2> err
+    plfs rm m/gone
+    fails plfs cat backup/gone 2> err
+    grep 'backup/gone is not here' err
+    # A copy beside its original, in the same root, is another name of that.
+    cp m/f m/copy
+    plfs run --mount m -- sh -c 'echo more >> m/f'
+    plfs cat m/copy | cmp - <(plfs cat m/f)
+}
+
+# What the first screen of README says of copying, moving, backing up and leaving.
+t_copied_moved_backed_up_and_left() {
+    local i
+    seq 100000 > plain
+    plfs run -- sh -c 'for i in f g moved run1/a run1/b; do mkdir -p plfs.d/run1; cp plain plfs.d/$i; done'
+    plfs cp plfs.d/f plfs.d/copy
+    plfs cp -r plfs.d/run1 plfs.d/run2
+    plfs run -- cp plfs.d/f plfs.d/copy2
+    plfs run -- rsync -a plfs.d/run1/ plfs.d/run3
+    mv plfs.d/g plfs.d/h
+    plfs run -- mv plfs.d/moved elsewhere
+    cmp plain elsewhere
+    [ "$(plfs ls -R plfs.d | awk '!/\/$/ { print $NF }' | xargs)" = "plfs.d/copy plfs.d/copy2 plfs.d/f plfs.d/h \
+plfs.d/run1/a plfs.d/run1/b plfs.d/run2/a plfs.d/run2/b plfs.d/run3/a plfs.d/run3/b" ]
+    cp -a plfs.d B1
+    rsync -aHX plfs.d/ B2
+    tar --xattrs -cf B3.tar plfs.d
+    plfs export -r plfs.d B4
+    mkdir B3
+    tar --xattrs -xf B3.tar -C B3 --strip-components=1
+    plfs export -r plfs.d out
+    # The originals change, and go: the backups do not.
+    plfs run -- sh -c 'for i in plfs.d/* plfs.d/*/*; do echo more >> "$i"; done' 2> /dev/null || true
+    rm -r plfs.d
+    for i in B1 B2 B3 B4 out; do
+        for f in copy copy2 f h run1/a run1/b run2/a run2/b run3/a run3/b; do
+            plfs cat "$i/$f" | cmp - plain
+        done
+    done
+    for i in B1 B2 B3; do [ "$(plfs check $i)" = "10 healthy" ]; done
+    for i in B4 out; do cmp plain $i/run3/b; done
+    mv B1 plfs.d
+    plfs cat plfs.d/f | cmp - plain
+}
+
 # A script and a program that lie in the directory run, and a library there can be loaded. One
 # process writes them, so they are plain files as others are.
 t_executables() {

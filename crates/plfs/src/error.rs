@@ -130,6 +130,14 @@ pub enum Error {
         /// Where it was looked for.
         looked: Vec<PathBuf>,
     },
+    /// The name was copied without PLFS, its container was not, and that is not what it was.
+    #[error("{} was copied without PLFS and has no data of its own, and the file that it was copied from, in {}, has changed since or was open then: read that one, and copy with `plfs cp`, `plfs export` or under `plfs run`", name.display(), root.display())]
+    StaleStub {
+        /// The copy.
+        name: PathBuf,
+        /// Where its container is.
+        root: PathBuf,
+    },
     /// The clients of a file system do not see at once what another one did there.
     #[error(
         "{} is on {kind}, where a client does not see at once what another one writes: two of them \
@@ -199,7 +207,9 @@ impl Error {
             | Error::NeedsNewer { .. }
             | Error::CloseToOpen { .. }
             | Error::Unfit { .. } => Errno::OPNOTSUPP,
-            Error::MissingContainer { .. } | Error::Fenced { .. } => Errno::STALE,
+            Error::MissingContainer { .. } | Error::StaleStub { .. } | Error::Fenced { .. } => {
+                Errno::STALE
+            }
             Error::Unreachable { why, .. } => why.errno(),
             Error::Poisoned { first } => first.errno(),
         }

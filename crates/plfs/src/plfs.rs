@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use lru::LruCache;
 use plfs_format::layout::{Layout, Workload};
+use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, Superblock};
 
 use find::KnownName;
@@ -27,7 +28,7 @@ use find::KnownName;
 use crate::catalog::{self, Flattened, Totals, flatten};
 use crate::compact::{self, Compacted, Usage};
 use crate::config::{Config, is_at_or_below, is_built};
-use crate::container::{self, DirTurn, DirectoryLayout};
+use crate::container::{self, Container, DirTurn, DirectoryLayout};
 use crate::error::{At, Error, Result};
 use crate::file::{Access, File};
 use crate::lifecycle;
@@ -177,6 +178,31 @@ fn packed_stat(pack: &OpenPack, name: &[u8]) -> Result<FileStat> {
 /// A plain file that is longer is not promoted unless its directory says that it is shared: a
 /// program without PLFS that reads it would get old bytes, and no error. 1 MiB.
 pub const PROMOTE_BYTES: u64 = 1 << 20;
+
+/// A name that was copied without PLFS, and its container was not, reads what is there as long as
+/// that is what it was. To write there would be to write to the original.
+fn must_be_as_copied(
+    container: &Container,
+    summary: &Option<Summary>,
+    path: &Path,
+    stat: &Stat,
+    access: Access,
+) -> Result<()> {
+    if !container.is_copied_away(path, stat) {
+        return Ok(());
+    }
+    if access.write {
+        let why = "it was copied without PLFS and has no data of its own; to write there would be \
+                   to write to what it was copied from";
+        return Err(Error::refused(Errno::ROFS, "write to", path, why));
+    }
+    match catalog::is_as_summed(container, summary)? {
+        true => Ok(()),
+        false => {
+            Err(Error::StaleStub { name: path.to_path_buf(), root: container.root().to_path_buf() })
+        }
+    }
+}
 
 impl Plfs {
     /// PLFS on a store.
@@ -493,7 +519,10 @@ impl Plfs {
             }
             Some((known, summary)) => (known.opened(uid, gid), summary),
             None => match self.find_behind(name_file, stat, path)? {
-                Some((found, summary)) => (found.opened(uid, gid), summary),
+                Some((found, summary)) => {
+                    must_be_as_copied(&found, &summary, path, stat, access)?;
+                    (found.opened(uid, gid), summary)
+                }
                 None => return Ok(None),
             },
         };

@@ -16,4 +16,6 @@ pub use index::{Index, Standing};
 pub(crate) use index::{Nests, Purpose, read_flat};
 pub use takeover::complete;
 pub(crate) use totals::Recount;
-pub use totals::{Totalizer, Totals, has_owner, open_super, sync_logs, sync_names, write_summary};
+pub use totals::{
+    Totalizer, Totals, has_owner, is_as_summed, open_super, sync_logs, sync_names, write_summary,
+};

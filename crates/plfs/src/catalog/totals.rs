@@ -193,6 +193,14 @@ impl Totalizer {
     }
 }
 
+/// Whether the file is what it was when `summary` was written, which may be an old one; no if there
+/// was none. Each write, truncate and compaction has stamps of its own.
+pub fn is_as_summed(container: &Container, summary: &Option<Summary>) -> Result<bool> {
+    let Some(then) = summary else { return Ok(false) };
+    let now = Totalizer::new(None).look(container)?;
+    Ok((now.max_stamp, now.size) == (then.max_stamp, then.size))
+}
+
 /// Replays records in any order of arrival (FORMAT.md section 4, "Size").
 #[derive(Debug, Default)]
 struct SizeReplay {

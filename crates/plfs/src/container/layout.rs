@@ -178,6 +178,13 @@ impl Container {
         })
     }
 
+    /// Whether the file with stat `stat` at `name` is a copy of the superblock, to where no root
+    /// has the container. By another mount of the same file system it has another device, and the
+    /// same number.
+    pub fn is_copied_away(&self, name: &Path, stat: &Stat) -> bool {
+        self.copied && stat.ino != self.identity.1 && !self.is_below_root(name)
+    }
+
     /// Opens the directory now, if that [waits](Container::opened_later) for the first use. What
     /// cannot be opened is an error of that.
     pub fn open_now(&self) {

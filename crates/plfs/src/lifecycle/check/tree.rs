@@ -15,6 +15,7 @@ use super::super::marks::lives_by_mark;
 use super::super::remove::is_open_as_plain;
 use super::super::repair::{in_dir, second_copy, unread};
 use super::{Report, Severity, check};
+use crate::catalog::is_as_summed;
 use crate::container::{
     Container, WRITTEN_TO, base, check_layout, check_table, in_roots, read_name,
 };
@@ -29,9 +30,12 @@ pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Re
     let read = (|| {
         let stat = store.stat(path, Links::Follow).at("stat", path)?;
         let file = store.open(path, Open::READ).at("open", path)?;
-        if let Some((superblock, _)) = read_name(file.as_ref(), &stat, path)? {
+        if let Some((superblock, summary)) = read_name(file.as_ref(), &stat, path)? {
             let container = Container::locate(store.clone(), superblock, path, &stat, mounts)?;
-            return Ok(Seen::Container(container, stat));
+            // What cannot be looked at is in the report.
+            let changed = container.is_copied_away(path, &stat)
+                && !is_as_summed(&container, &summary).unwrap_or(true);
+            return Ok(Seen::Container(container, stat, changed));
         }
         let attribute = (stat.kind == Kind::File).then(|| base::look(file.as_ref()));
         let Some(decision) = attribute.transpose().at("read user.plfs of", path)?.flatten() else {
@@ -39,12 +43,12 @@ pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Re
         };
         let found = base::find_decided(store, &decision, &stat, path, mounts)?;
         Ok(found.map_or(Seen::Plain(in_words_of(&decision, &stat)), |(container, _)| {
-            Seen::Container(container, stat)
+            Seen::Container(container, stat, false)
         }))
     })();
     match read {
         Ok(Seen::Plain(what)) => report.find(Severity::Note, path, 0, what),
-        Ok(Seen::Container(container, stat)) => {
+        Ok(Seen::Container(container, stat, changed)) => {
             report = check(&container);
             report.names = vec![path.to_path_buf()];
             if (stat.dev, stat.ino) != container.identity {
@@ -53,7 +57,9 @@ pub fn check_name(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Re
                     path.ancestors().any(|dir| container.dir.starts_with(dir.join(name::ROOT_DIR)));
                 match has_data {
                     true => report.find(Severity::Note, path, 0, COPY),
-                    false => report.find(Severity::Unknown, path, 0, stub_of(&container.dir)),
+                    false => {
+                        report.find(Severity::Unknown, path, 0, stub_of(&container.dir, changed));
+                    }
                 }
             }
         }
@@ -86,7 +92,8 @@ fn written_to(store: &Arc<dyn Store>, path: &Path, mounts: &[PathBuf]) -> Option
 
 /// What a name leads to.
 enum Seen {
-    Container(Container, Stat),
+    /// And whether it is a copy of the name of something that has changed since.
+    Container(Container, Stat, bool),
     Plain(String),
 }
 
@@ -107,10 +114,14 @@ fn in_words_of(decision: &Decision, stat: &Stat) -> String {
 }
 
 /// Of a copy whose container no root above it has: what is removed there is gone here.
-fn stub_of(dir: &Path) -> String {
+fn stub_of(dir: &Path, changed: bool) -> String {
+    let reads = match changed {
+        false => "can be read as long as what is there does not change",
+        true => "cannot be read, as what is there has changed since",
+    };
     format!(
-        "stub of {}: no data is here. It was copied or moved without PLFS, and reads what is there \
-         as long as that is there; copy with `plfs cp`, `plfs export` or under `plfs run`",
+        "stub of {}: no data is here. It was copied or moved without PLFS, and {reads}; copy with \
+         `plfs cp`, `plfs export` or under `plfs run`",
         dir.display()
     )
 }
