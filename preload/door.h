@@ -179,6 +179,17 @@ int path_of_packed(const char *path);
 /* Is a call on this path for libplfs? In a managed directory, or perhaps a name elsewhere. */
 bool path_is_ours(int dirfd, const char *path, int at_flags);
 
+/* Is ./plfs.d, which `plfs run` takes if nobody names a directory, still to be made? */
+extern _Atomic bool default_dir_waits;
+void default_dir_start(void);
+void default_dir_make(int dirfd, const char *path, int how);
+/* Before a call on a path that may want it: `how` is PLFS_NAMES_DIR, PLFS_MAKES_BELOW or both. */
+static inline void before_name(int dirfd, const char *path, int how)
+{
+	if (__builtin_expect(atomic_load_explicit(&default_dir_waits, memory_order_relaxed), 0))
+		default_dir_make(dirfd, path, how);
+}
+
 /* open.c */
 int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);

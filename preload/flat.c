@@ -230,6 +230,7 @@ EXPORT char *mkdtemp(char *template)
 {
 	static const char letters[62] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+	before_name(AT_FDCWD, template, PLFS_MAKES_BELOW);
 	size_t len = strlen(template);
 	if (len < 6 || memcmp(template + len - 6, "XXXXXX", 6) != 0 ||
 		path_is_flat(AT_FDCWD, template) != 1)
@@ -256,6 +257,7 @@ EXPORT int bind(int fd, const struct sockaddr *address, socklen_t n)
 	if (n > head && n <= sizeof(struct sockaddr_un) && !door_thread.inside &&
 		memory_is_there(address, n, false) && address->sa_family == AF_UNIX)
 		memcpy(path, (const char *)address + head, n - head);
+	before_name(AT_FDCWD, path, PLFS_MAKES_BELOW);
 	if (!*path || path_is_flat(AT_FDCWD, path) != 1)
 		return REAL(bind)(fd, address, n);
 	errno = EOPNOTSUPP;

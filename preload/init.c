@@ -256,6 +256,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	PLFS_ALWAYS((plfs_door_at_exit(leave_at_exit), 0));
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 	flat_start();
+	default_dir_start();
 	adopt_inherited();
 	errno = saved;
 }

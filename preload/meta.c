@@ -76,6 +76,7 @@ static bool is_descriptors(int dirfd, const char *path, int at_flags)
  * where the kernel has nothing, as behind a link that leads to one. */
 static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 {
+	before_name(dirfd, path, PLFS_NAMES_DIR);
 	int rc, was = errno, of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_of_packed(path);
 	if (of >= 0)
 		return fstat(of, st);
@@ -199,6 +200,7 @@ EXPORT int statx(
 	int dirfd, const char *restrict path, int at_flags, unsigned mask, struct statx *restrict x)
 {
 	int rc, was = errno, of = -1;
+	before_name(dirfd, path, PLFS_NAMES_DIR);
 	if ((at_flags & AT_EMPTY_PATH) && path_is_there(path) && !(path && *path))
 		of = fd_is_packed(dirfd) ? dirfd : -1;
 	else if (!(at_flags & AT_SYMLINK_NOFOLLOW))
@@ -591,9 +593,10 @@ EXPORT int remove(const char *path)
 	return rc < 0 && errno == EISDIR ? rmdir(path) : rc;
 }
 
-/* Is one of the names hidden? Then errno says what the rename gives. */
+/* Before a rename: is one of the names hidden? Then errno says what it gives. */
 static bool rename_is_hidden(int old_dir, const char *old, int new_dir, const char *new)
 {
+	before_name(new_dir, new, PLFS_MAKES_BELOW);
 	bool is_old = path_is_hidden(old_dir, old),
 	     is_new = !is_old && path_is_hidden(new_dir, new);
 	if (is_old || is_new)
@@ -666,6 +669,7 @@ bool path_is_container(const char *path)
  * ever. ENOSPC makes programs (tail -f) poll. */
 EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 {
+	before_name(AT_FDCWD, path, PLFS_NAMES_DIR);
 	/* Nor does a flat directory. */
 	if (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 2) {
 		errno = ENOSPC;

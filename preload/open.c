@@ -346,6 +346,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 {
 	if (door_thread.inside)
 		return (int)RAW(SYS_openat, (long)dirfd, path, (long)flags, (long)mode);
+	before_name(
+		dirfd, path, flags & O_CREAT ? PLFS_NAMES_DIR | PLFS_MAKES_BELOW : PLFS_NAMES_DIR);
 	bool tmpfile = (flags & O_TMPFILE) == O_TMPFILE;
 	int fd;
 	if (!path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile)) {
@@ -514,6 +516,7 @@ ALIAS(__openat_2, __openat64_2);
 /* mknod can make a regular file too. */
 EXPORT int mknodat(int dirfd, const char *path, mode_t mode, dev_t dev)
 {
+	before_name(dirfd, path, PLFS_MAKES_BELOW);
 	if (((mode & S_IFMT) != S_IFREG && (mode & S_IFMT) != 0) || door_thread.inside ||
 		!path_is_managed(dirfd, path))
 		MAKE(dirfd, path, plfs_door_flat_mknod(dirfd, path, mode, dev),

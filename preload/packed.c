@@ -92,6 +92,7 @@ bool path_is_hidden(int dirfd, const char *path)
 
 enum maker maker_of(int dirfd, const char *path)
 {
+	before_name(dirfd, path, PLFS_MAKES_BELOW);
 	int saved = errno, rc = 0,
 	    said = ON_NAME(path, plfs_door_packed_is(dirfd, path, AT_SYMLINK_NOFOLLOW));
 	bool known = is_packed(said, saved, &rc);
@@ -140,6 +141,7 @@ static int fail(int error)
 
 EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 {
+	before_name(dirfd, path, PLFS_NAMES_DIR);
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	int was = errno, rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno, of = -1;
 	FLAT_AFTER(
@@ -260,6 +262,7 @@ EXPORT int link(const char *old, const char *new)
 
 EXPORT ssize_t readlinkat(int dirfd, const char *restrict path, char *restrict buf, size_t n)
 {
+	before_name(dirfd, path, PLFS_NAMES_DIR);
 	ssize_t rc = PLFS_NOT_FLAT;
 	int saved = errno;
 	bool first = flat_is_known();
@@ -288,6 +291,7 @@ EXPORT ssize_t readlink(const char *restrict path, char *restrict buf, size_t n)
 
 EXPORT DIR *opendir(const char *path)
 {
+	before_name(AT_FDCWD, path, PLFS_NAMES_DIR);
 	FLAT_FIRST(NULL, AT_FDCWD, path, PLFS_PLACE_FOLLOW, opendir(at));
 	DIR *dir = REAL(opendir)(path);
 	FLAT_AFTER(NULL, dir, AT_FDCWD, path, PLFS_PLACE_FOLLOW, opendir(at));
@@ -424,6 +428,7 @@ static bool find_packed(const char *path, char at[PATH_MAX], const char **name)
 	{ \
 		char at[PATH_MAX]; \
 		const char *rest; \
+		before_name(AT_FDCWD, path, PLFS_NAMES_DIR); \
 		FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at, out)); \
 		int rc = REAL(name)(path, out); \
 		FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, name(at, out)); \
@@ -479,6 +484,7 @@ EXPORT char *realpath(const char *restrict path, char *restrict resolved)
 {
 	char at[PATH_MAX], *flat = NULL;
 	const char *name;
+	before_name(AT_FDCWD, path, PLFS_NAMES_DIR);
 	int saved = errno;
 	bool first = flat_is_known();
 	char *found = first ? NULL : REAL(realpath)(path, resolved);

@@ -98,8 +98,32 @@ bool path_is_ours(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
+_Atomic bool default_dir_waits;
+
+/* What the directory is called: most paths do not have that in them. */
+static char default_dir_name[NAME_MAX + 1];
+
+void default_dir_start(void)
+{
+	const char *dir = getenv("PLFS_DEFAULT_DIR"), *name = dir ? strrchr(dir, '/') : NULL;
+	if (!name || !name[1] || strlen(name + 1) >= sizeof default_dir_name)
+		return;
+	memcpy(default_dir_name, name + 1, strlen(name + 1) + 1);
+	atomic_store(&default_dir_waits, true);
+}
+
+void default_dir_make(int dirfd, const char *path, int how)
+{
+	int saved = errno;
+	if (!door_thread.inside && path && path_is_there(path) && strstr(path, default_dir_name) &&
+		PLFS(plfs_door_before(dirfd, path, how)) == 1)
+		atomic_store(&default_dir_waits, false);
+	errno = saved;
+}
+
 static int chdir_at(const char *path)
 {
+	before_name(AT_FDCWD, path, PLFS_NAMES_DIR);
 	FLAT_FIRST(-1, AT_FDCWD, path, PLFS_PLACE_FOLLOW, REAL(chdir)(at));
 	int rc = REAL(chdir)(path);
 	FLAT_AFTER(-1, rc, AT_FDCWD, path, PLFS_PLACE_FOLLOW, REAL(chdir)(at));

@@ -537,6 +537,7 @@ EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int 
 EXPORT int posix_spawn_file_actions_addchdir_np(
 	posix_spawn_file_actions_t *restrict fa, const char *restrict path)
 {
+	before_name(AT_FDCWD, path, PLFS_NAMES_DIR);
 	return note_action(REAL(posix_spawn_file_actions_addchdir_np)(fa, path), fa,
 		(struct action){.kind = ADD_CHDIR, .path = (char *)path});
 }

@@ -13,7 +13,10 @@ const HEADERS: [(&str, &[&str]); 2] = [
         "plfs.h",
         &["handle", "io", "commit", "attributes", "path", "dir", "pieces", "layout", "error"],
     ),
-    ("plfs_door.h", &["managed", "door", "in_place", "names", "packed", "flat", "index"]),
+    (
+        "plfs_door.h",
+        &["managed", "default_dir", "door", "in_place", "names", "packed", "flat", "index"],
+    ),
 ];
 
 fn main() {

@@ -225,6 +225,43 @@ t_run_of_no_program_makes_no_directory() {
     fails plfs run -- ./absent 2> err
     [ -d plfs.d ]
 }
+# It was made at each start, wherever that was, and nothing could be started where it could not be.
+t_run_makes_its_directory_when_something_is_made_in_it() {
+    local what
+    mkdir -p home other
+    ln -s home link
+    cd home
+    for what in ls 'ls -la .. > /dev/null' 'cat plfs.d/f' 'test -e plfs.d/f' 'rm plfs.d/f' 'echo x > other' \
+        'mkdir plfs.dir' 'echo x > ../other/plfs.d/f' 'plfs run -- ls' 'find . > /dev/null'; do
+        plfs run -- sh -c "$what" > out 2>&1 || true
+        [ ! -e plfs.d ] && [ ! -e ../other/plfs.d ] || fail "made by $what"
+    done
+    touch file
+    for what in 'echo x > plfs.d/f' 'mkdir plfs.d/sub' 'ln -s x plfs.d/l' 'ln file plfs.d/f' 'mkfifo plfs.d/p' \
+        'mv file plfs.d/f; cp plfs.d/f file' 'mktemp -p plfs.d' 'mktemp -d -p plfs.d' 'cd plfs.d; echo x > f' \
+        '[ -d plfs.d ] && echo x > plfs.d/f' 'cp file plfs.d' 'ls plfs.d' 'realpath -e plfs.d' 'stat -f plfs.d' \
+        'cd ..; echo x > home/plfs.d/f' 'echo x > ../link/plfs.d/f' 'echo x > $PWD/plfs.d/f' \
+        'python3 -c "open(\"plfs.d/f\", \"w\")"' 'python3 -c "import os; os.listdir(\"plfs.d\")"' \
+        'plfs run -- sh -c "echo x > plfs.d/f"' 'cd /; echo x > $OLDPWD/plfs.d/f' \
+        'env -C plfs.d touch f' 'for i in 1 2 3 4; do echo $i > plfs.d/$i & done; wait; ! test -e plfs.d/5'; do
+        plfs run -- sh -c "$what" > out 2> err || fail "$what: $(cat err)"
+        [ ! -s err ] && [ "$(stat -c %a plfs.d/.plfs)" = 1777 ] || fail "not made by $what: $(cat err)"
+        plfs check plfs.d > /dev/null
+        rm -r plfs.d
+    done
+    # What the program makes by itself is managed, too.
+    plfs run -- sh -c 'mkdir plfs.d; echo x > plfs.d/f; mkdir -p plfs.d/a/b; echo x > plfs.d/a/b/f'
+    plfs stat plfs.d/a/b/f > /dev/null
+    plfs stat plfs.d/f > /dev/null
+    # What was there and is removed is gone.
+    fails plfs run -- sh -c 'rm -r plfs.d; echo x > plfs.d/f' 2> err
+    [ ! -e plfs.d ]
+    # Where none can be made nothing is in the way of programs that want none.
+    cd /proc
+    plfs run -- true
+    fails plfs run -- sh -c 'echo x > plfs.d/f' 2> "$OLDPWD/err"
+    has '^plfs: cannot create the directory /proc/plfs.d: .*--mount DIR' "$OLDPWD/err"
+}
 t_run_exit_status_and_signals() {
     local status=0
     plfs run -- sh -c 'exit 7' || status=$?

@@ -50,6 +50,28 @@ int plfs_door_opens_managed(int dirfd, const char *path);
  */
 void plfs_door_moved(void);
 
+/* --- The managed directory that nobody has named (preload/) --- */
+
+/**
+ * The path is that of the directory itself, and the call is about that.
+ */
+#define PLFS_NAMES_DIR 1
+
+/**
+ * The call makes something at the path, which may lie below the directory.
+ */
+#define PLFS_MAKES_BELOW 2
+
+/**
+ * Before a call on `path`, taken from `dirfd`, by which a program may want the directory that
+ * `plfs run` takes if nobody names one: makes that, if it is not there. `how` is PLFS_NAMES_DIR,
+ * PLFS_MAKES_BELOW or both. 1 if no further call needs to ask, else 0.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_before(int dirfd, const char *path, int how);
+
 /* --- Opens of any file, where PLFS files are recognised (preload/, mpi/) --- */
 
 /**

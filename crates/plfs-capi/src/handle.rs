@@ -9,6 +9,7 @@ use libc::{iovec, mode_t, size_t};
 use plfs_core::store::{Errno, Kind, StoreFile};
 use plfs_core::{Access, File, OpenOptions, StandIn, Writers};
 
+use crate::default_dir::before_open;
 use crate::{Failure, Result, absolute, call, path_arg, plfs};
 
 /// An open PLFS file.
@@ -141,6 +142,7 @@ pub(crate) unsafe fn open_for(
     }
     // SAFETY: the caller's promise.
     let path = absolute(libc::AT_FDCWD, unsafe { path_arg(path) }?)?;
+    before_open(&path, flags & libc::O_CREAT != 0)?;
     let options = OpenOptions {
         access: access_of(flags),
         create: flags & libc::O_CREAT != 0,

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod commit;
+mod default_dir;
 mod dir;
 mod door;
 mod error;

@@ -57,8 +57,9 @@ enum Command {
     /// Run a program so that files which it creates in managed directories become PLFS files
     ///
     /// Nothing needs to be configured. --mount names a managed directory; without it the variable
-    /// PLFS_MOUNTS does, without both a plfsrc (see plfs-config), and without all it is ./plfs.d,
-    /// which is made if it is missing. Files in
+    /// PLFS_MOUNTS does, without both a plfsrc (see plfs-config), and without all it is ./plfs.d:
+    /// if that is missing it is made when the program makes something in it, enters it or asks
+    /// whether it is there. Files in
     /// other directories are untouched, but for PLFS files, which the program sees with their
     /// logical contents wherever they are. Signals and the exit status are the program's own.
     ///

@@ -18,6 +18,10 @@ use crate::{config, elf};
 /// The managed directory if none is named.
 const DEFAULT_DIR: &str = "plfs.d";
 
+/// Says where that is to be, to the library that makes it when a program makes something in it
+/// (crates/plfs-capi/src/default_dir.rs).
+const DEFAULT_DIR_VARIABLE: &str = "PLFS_DEFAULT_DIR";
+
 pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Result<(), Fail> {
     let wrong = |text| Fail::Exit(2, text);
     let plfsrc = plfsrc::find().map_err(wrong)?;
@@ -28,18 +32,21 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     {
         return Err(Fail::Exit(2, format!("{} {why}", show(&path))));
     }
+    let waiting = waiting_dir(managed, &config, backends)?;
     let mut made = None;
     let managed = match managed {
         [] if !config.mounts.is_empty() => {
-            config.mounts.iter().map(|dir| (config::named_by(&config, dir), dir.clone())).collect()
+            let mounts = config.mounts.iter().filter(|dir| Some(*dir) != waiting.as_ref());
+            mounts.map(|dir| (config::named_by(&config, dir), dir.clone())).collect()
         }
+        [] if waiting.is_some() => Vec::new(),
         [] => {
             made = default_dir()?;
             vec![("--mount".into(), PathBuf::from(DEFAULT_DIR))]
         }
         given => given.iter().map(|dir| ("--mount".into(), dir.clone())).collect::<Vec<_>>(),
     };
-    let mut paths = Vec::new();
+    let mut paths = Vec::from_iter(waiting.clone());
     let roots =
         managed.iter().map(|(flag, dir)| directory(flag, dir)).collect::<Result<Vec<_>, Fail>>()?;
     let mut others = Vec::new();
@@ -77,6 +84,10 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
         add(&mut paths, given);
     }
     let mut program = std::process::Command::new(&command[0]);
+    match waiting {
+        Some(dir) => program.env(DEFAULT_DIR_VARIABLE, dir),
+        None => program.env_remove(DEFAULT_DIR_VARIABLE),
+    };
     program.args(&command[1..]).env("PLFS_MOUNTS", join_paths(paths.iter().map(PathBuf::as_path)));
     if !others.is_empty() {
         program.env("PLFS_BACKENDS", join_paths(others.iter().map(PathBuf::as_path)));
@@ -99,6 +110,30 @@ fn add(paths: &mut Vec<PathBuf>, path: PathBuf) {
     if !paths.contains(&path) {
         paths.push(path);
     }
+}
+
+/// The managed directory that nobody has named, if it is to be made only when a program makes
+/// something in it. With backends it is made at once, as what is wrong with those is told here.
+fn waiting_dir(
+    managed: &[PathBuf],
+    config: &Config,
+    backends: &[PathBuf],
+) -> Result<Option<PathBuf>, Fail> {
+    if !managed.is_empty() {
+        return Ok(None);
+    }
+    let dir = match config.mounts.is_empty() {
+        true => absolute(Path::new(DEFAULT_DIR))?,
+        // Of a `plfs run` around this one.
+        false => match std::env::var_os(DEFAULT_DIR_VARIABLE).map(PathBuf::from) {
+            Some(dir) if config.mounts.contains(&dir) => dir,
+            _ => return Ok(None),
+        },
+    };
+    // By system call: where this is a program of another `plfs run` to ask would be to make it.
+    let is_there = PosixStore::new().stat(&dir, Links::Stay).is_ok();
+    let has_backends = !backends.is_empty() || !config.backends_of(&dir.join("file")).is_empty();
+    Ok(Some(dir).filter(|_| !is_there && !has_backends))
 }
 
 /// Makes the managed directory that nobody has named. Gives it if it was not there.
