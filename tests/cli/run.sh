@@ -1451,6 +1451,66 @@ t_ls_options() {
     plfs ls -aR --json m | json 'assert len(d) == 5 and d[0]["size"] == 10138'
     plfs ls --help | has 'Usage: plfs ls'
 }
+# They were taken for files that are none of PLFS's.
+t_paths_in_a_mount() {
+    mkdir m mnt
+    make_file m/f
+    plfs cat m/f > want
+    plfs stat --json m/f > stat
+    plfs map m/f | tail -n +2 > map
+    plfs mount mnt --backend m 2> /dev/null || skip "needs the right to mount"
+    trap 'umount -l mnt' EXIT
+    plfs stat --json mnt/f | diff <(sed 's|"mnt/f"|"m/f"|') stat
+    plfs map mnt/f | tail -n +2 | diff - map
+    plfs export mnt/f out
+    same out want
+    (cd mnt && plfs stat f > /dev/null && plfs check f | has '^f: healthy')
+    [ "$(plfs check mnt)" = "1 healthy" ]
+    plfs compact -n mnt/f | has '^mnt/f: '
+    plfs flatten mnt/f | has '^mnt/f: '
+    plfs export -r mnt outs
+    same outs/f want
+    # What was written a moment ago is there.
+    { echo new; sleep 2; } > mnt/open &
+    until [ -s mnt/open ]; do sleep 0.01; done
+    plfs export mnt/open out2
+    [ "$(cat out2)" = new ]
+    wait
+    plfs umount mnt
+    trap - EXIT
+    # Over its own directory nothing is behind it.
+    plfs mount m
+    trap 'umount -l m' EXIT
+    refuses 1 "mount over its own directory" plfs stat m/f
+    plfs export m/f out3
+    same out3 want
+    plfs umount m
+    trap - EXIT
+}
+# Slips are told what was meant.
+t_slips_get_hints() {
+    mkdir m
+    refuses 2 "no option --mnt: plfs run [--mount DIR]" plfs run --mnt m -- true
+    refuses 2 "m is a directory: plfs run --mount m -- COMMAND" plfs run m -- true
+    plfs run -m m -- sh -c 'echo x > m/f'
+    plfs stat m/f > /dev/null
+    plfs cp -R m m2
+    [ "$(plfs cat m2/f)" = x ]
+    for words in "mont x" "ls --recursivee m" "import --recurse m n"; do
+        # shellcheck disable=SC2086
+        fails plfs $words 2> err
+        has 'similar' err
+    done
+}
+# The message named every directory above.
+t_what_is_not_here_is_told_in_two_lines() {
+    mkdir -p far/below m
+    make_file m/f
+    cp m/f far/below/f
+    rm -r m
+    refuses 1 "far/below/f is not here" plfs cat far/below/f
+    [ "$(sed "s|$PWD|/scratch/user/project|g" "$work/err" | wc -c)" -lt 240 ]
+}
 # "1 files, 1 bytes", and the number of an error in JSON.
 t_words() {
     mkdir -p m/new
@@ -1736,6 +1796,32 @@ t_check_corrupt_index() {
     grep -q 'index.*: a block of' out
     fails plfs check --json m > out || fail "exit 0"
     json 'assert d[0]["health"] == "corrupt" and any(f["path"].endswith("index") for f in d[0]["findings"])' < out
+}
+# It said that writes were lost which could all be read, and called stale what readers read by.
+t_check_says_what_a_damaged_index_leaves() {
+    mkdir m
+    make_file m/f
+    make_file m/lost
+    plfs flatten m/f > /dev/null
+    plfs flatten m/lost > /dev/null
+    for f in f lost; do plfs cat m/$f > $f; done
+    flip "$(log_of m/f index)" 200
+    rm "$(log_of m/lost index)"
+    for f in f lost; do
+        fails plfs check m/$f > out
+        grep -q 'everything can be read until somebody writes' out
+        fails grep 'readers do without it' out
+        plfs cat m/$f | cmp - $f
+        plfs export m/$f exported.$f
+        cmp exported.$f $f
+    done
+    # Where there is no such index nothing of the kind is said.
+    make_file m/g
+    rm -f "$(container m/g)/flat"
+    flip m/g 3080
+    flip "$(log_of m/g index)" 200
+    fails plfs check m/g > out
+    fails grep 'can be read' out
 }
 t_check_missing_data() {
     mkdir m

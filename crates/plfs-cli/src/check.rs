@@ -9,6 +9,7 @@ use plfs_core::{Cleared, Health, Lost, Plfs, Report, Severity, Workload, decisio
 use serde::Serialize;
 
 use crate::copy::{Held, is_unfinished, killed};
+use crate::mount::behind;
 use crate::out::{self, Fail, JsonPath, Out, absolute, count, say, several, show};
 
 #[derive(Serialize)]
@@ -80,7 +81,7 @@ pub fn check(out: &mut Out, json: bool, work: Work, paths: &[PathBuf]) -> Result
     let (mut answers, mut counts, mut failed, mut trees) = (Vec::new(), [0u64; 6], false, false);
     let (mut kept, mut kept_bytes) = (0u64, 0u64);
     for path in paths {
-        let mut full = absolute(path)?;
+        let mut full = behind(absolute(path)?)?;
         if matches!(plfs.packed_stat(&full), Ok(Some(_))) {
             // What there is to check of a file of a pack is the pack.
             full.set_file_name(plfs_core::PACK_NAME);

@@ -8,6 +8,7 @@ use plfs_core::pack::PackUsage;
 use plfs_core::{Plfs, Usage};
 use serde::Serialize;
 
+use crate::mount::behind;
 use crate::out::{self, Fail, JsonPath, Out, in_bytes, progress, say, several, show, size};
 
 /// When to compact.
@@ -75,7 +76,7 @@ fn one(
     path: &Path,
     stop: &AtomicBool,
 ) -> Result<Answer, plfs_core::Error> {
-    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let full = behind(std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()))?;
     let pack = plfs.pack(&full)?;
     let usage = match &pack {
         Some(pack) => {

@@ -21,6 +21,7 @@ use plfs_core::{Access, Extent, File, OpenOptions, Opened, Plfs};
 use rustix::fs::SeekFrom;
 
 use crate::CopyFlags;
+use crate::mount::behind;
 use crate::out::{self, Fail, Out, absolute, progress, show};
 use tree::Tree;
 
@@ -80,8 +81,15 @@ pub fn copy(what: What, flags: &CopyFlags) -> Result<(), Fail> {
     if flags.recursive && is_dir(&plfs, src)? {
         return Tree::of(job).copy(src, &target(src, &flags.dst, true)?);
     }
-    let from = open(&plfs, src)?;
-    if what == What::Export && matches!(&from, Opened::Plain(file) if !file.is_packed()) {
+    // In a mount it is plain; in one over its own directory nothing else can be seen.
+    let at = behind(absolute(src)?);
+    let is_seen = at.is_ok();
+    let from = match (what, at) {
+        (What::Export, Ok(at)) => plfs.open(&at, OpenOptions::read())?,
+        _ => open(&plfs, src)?,
+    };
+    if what == What::Export && is_seen && matches!(&from, Opened::Plain(file) if !file.is_packed())
+    {
         let hint = "is not a PLFS file; `plfs cp` copies any file";
         return Err(Fail::Say(format!("{} {hint}", show(src))));
     }

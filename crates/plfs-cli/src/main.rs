@@ -71,7 +71,7 @@ enum Command {
     Run {
         /// A managed directory: its new files, at any depth, become PLFS files; must exist; may be
         /// given several times
-        #[arg(long = "mount", value_name = "DIR")]
+        #[arg(short, long = "mount", value_name = "DIR")]
         managed: Vec<PathBuf>,
         /// Directory on other storage over which the data of new files is spread as well; may be
         /// given several times
@@ -768,7 +768,7 @@ struct CopyFlags {
     /// Also a directory, with all that is in it: files, directories, and symbolic links as links,
     /// with modes and times. SRC itself may be a link to one. What cannot be copied is named, the
     /// rest goes on, and the exit status is 1
-    #[arg(short, long)]
+    #[arg(short, long, short_alias = 'R')]
     recursive: bool,
     /// The file to read
     #[arg(value_name = "SRC")]

@@ -9,7 +9,8 @@ use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 
 use crate::copy::PIECES;
-use crate::out::{self, Fail, JsonPath, Out, absolute, count, in_bytes, several, show, time};
+use crate::mount::behind;
+use crate::out::{self, Fail, JsonPath, Out, absolute, in_bytes, several, show, time};
 use crate::patterns::{self, ByWriter, Line};
 use crate::plot;
 
@@ -179,7 +180,7 @@ struct Map<'a> {
 
 pub fn map(out: &mut Out, wanted: &Wanted, path: &Path) -> Result<(), Fail> {
     let plfs = out::plfs()?;
-    let opened = plfs.open(&absolute(path)?, OpenOptions::read())?;
+    let opened = plfs.open(&behind(absolute(path)?)?, OpenOptions::read())?;
     let Opened::Logical(file) = &opened else {
         return Err(Fail::Say(format!("{} is not a PLFS file", show(path))));
     };
@@ -460,11 +461,10 @@ fn print_records(
                 out.line(format_args!("{when}  truncate to {size}  log set {:08x}", record.set))?
             }
             RecordKind::Run(run) => {
+                let length = several(run.length, "byte");
                 let pieces = match run.count {
-                    1 => format!("{} bytes at {}", run.length, run.logical),
-                    n => {
-                        format!("{n} x {} bytes at {} + i*{}", run.length, run.logical, run.stride)
-                    }
+                    1 => format!("{} at {}", length, run.logical),
+                    n => format!("{n} x {length} at {} + i*{}", run.logical, run.stride),
                 };
                 let log =
                     run_log(all, &record.said).map(|log| shorten(file, log)).unwrap_or_default();
@@ -475,12 +475,13 @@ fn print_records(
                 ))?;
             }
             RecordKind::Hole { logical, length } => out.line(format_args!(
-                "{when}  hole of {length} bytes at {logical}  by {}",
+                "{when}  hole of {} at {logical}  by {}",
+                several(*length, "byte"),
                 writer_of(all, record)
             ))?,
         }
     }
-    out.line(format_args!("{} records", count(all.records.len() as u64)))
+    out.line(several(all.records.len() as u64, "record"))
 }
 
 /// A data log by its path in the container's directory.

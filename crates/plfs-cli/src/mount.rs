@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use plfs_core::store::Errno;
 use plfs_fuse::mount::{self, Mounted, Request};
 use plfs_fuse::{JsonPath, LOG_ATTRIBUTE, Status};
+use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 
 use crate::out::{Fail, Out, count, show, time};
@@ -37,6 +39,35 @@ pub fn mount(
     };
     // An empty text: the daemon has printed it.
     done.map_err(|text| if text.is_empty() { Fail::Printed } else { Fail::Say(text) })
+}
+
+/// What the backend calls the file or directory at `full` in a mount, after what was written to it
+/// there is committed. Any other path as it is.
+pub fn behind(full: PathBuf) -> plfs_core::Result<PathBuf> {
+    const FUSE: i64 = 0x6573_5546;
+    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(real) = std::fs::canonicalize(&full) else { return Ok(full) };
+    let Ok(of) = rustix::fs::statfs(&real) else { return Ok(full) };
+    if i64::try_from(of.f_type) != Ok(FUSE) {
+        return Ok(full);
+    }
+    let found = real.ancestors().find_map(|dir| Some((dir, mount::status(dir).ok()?)));
+    let Some((mountpoint, status)) = found else { return Ok(full) };
+    let (Some(backend), Ok(rest)) = (status.backends.first(), real.strip_prefix(mountpoint)) else {
+        return Ok(full);
+    };
+    if backend.0.starts_with(mountpoint) {
+        return Err(plfs_core::Error::Invalid {
+            what: "this is in a mount over its own directory, which hides what the files consist \
+                   of: look before `plfs mount` or after `plfs umount`",
+            errno: Errno::OPNOTSUPP,
+        });
+    }
+    if let Ok(file) = rustix::fs::open(&real, how, Mode::empty()) {
+        // Who cannot commit it looks at what is there.
+        let _ = rustix::fs::fsync(file);
+    }
+    Ok(backend.0.join(rest))
 }
 
 /// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, or `plfs /SOURCE
@@ -132,7 +163,7 @@ pub fn list(out: &mut Out, json: bool) -> Result<(), Fail> {
                     status.level
                 ))?;
             }
-            Err(plfs_core::store::Errno::NOTCONN) => out.line(format_args!(
+            Err(Errno::NOTCONN) => out.line(format_args!(
                 "  dead: its daemon has ended; `plfs umount {}` removes it",
                 show(&mountpoint)
             ))?,

@@ -27,6 +27,9 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     let plfsrc = plfsrc::find().map_err(wrong)?;
     let config = Config::from_env_and(plfsrc.as_ref()).map_err(wrong)?;
     let preload = preload()?;
+    if let Some(hint) = hint(Path::new(&command[0])) {
+        return Err(Fail::Exit(2, hint));
+    }
     if let Some(path) = elf::find(Path::new(&command[0]))
         && let Some(why) = elf::refusal(&path)
     {
@@ -104,6 +107,21 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     }
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     Err(Fail::Exit(code, format!("cannot run {}: {error}", show(Path::new(&command[0])))))
+}
+
+/// What was meant by words of which the first is no program.
+fn hint(program: &Path) -> Option<String> {
+    let shown = show(program);
+    if shown.starts_with('-') {
+        return Some(format!(
+            "there is no option {shown}: plfs run [--mount DIR] [--backend DIR] -- COMMAND"
+        ));
+    }
+    let is_dir = PosixStore::new().stat(program, Links::Follow).is_ok_and(|s| s.kind == Kind::Dir);
+    let is_one = is_dir && (shown.contains('/') || elf::find(program).is_none());
+    is_one.then(|| {
+        format!("{shown} is a directory: plfs run --mount {shown} -- COMMAND takes it as managed")
+    })
 }
 
 fn add(paths: &mut Vec<PathBuf>, path: PathBuf) {

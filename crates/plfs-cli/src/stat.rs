@@ -11,6 +11,7 @@ use plfs_core::{
 use serde::Serialize;
 
 use crate::layout::Shown;
+use crate::mount::behind;
 use crate::out::{self, Fail, JsonPath, Out, absolute, count, in_bytes, say, several, show, time};
 
 #[derive(Serialize)]
@@ -237,13 +238,13 @@ pub fn stat(out: &mut Out, json: bool, files: &[PathBuf]) -> Result<(), Fail> {
 }
 
 fn look(plfs: &Plfs, path: &Path) -> Result<Answer, Error> {
-    let full = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let full = behind(std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()))?;
     let found = plfs.stat(&full, Links::Follow)?;
     if let Some(packed) = plfs.packed_stat(&full)? {
         return Ok(Answer::Plain(of_packed(path, &full, &packed)));
     }
     if found.stat.kind == Kind::Dir {
-        return Ok(Answer::Dir(Box::new(Dir { layout: Shown::new(plfs, path)? })));
+        return Ok(Answer::Dir(Box::new(Dir { layout: Shown::new(plfs, &full)? })));
     }
     let (Some(totals), Some((container, superblock))) =
         (found.totals, plfs.container_behind(&full, Links::Follow)?)
@@ -482,7 +483,8 @@ pub fn flatten(out: &mut Out, files: &[PathBuf]) -> Result<(), Fail> {
     let mut failed = false;
     for path in files {
         let full = absolute(path)?;
-        match plfs.flatten(&full).map_err(|error| out::or_absent(&plfs, &full, error)) {
+        let made = behind(full.clone()).and_then(|at| plfs.flatten(&at));
+        match made.map_err(|error| out::or_absent(&plfs, &full, error)) {
             Ok(made) => out.line(format_args!(
                 "{}: {}, {}",
                 show(path),

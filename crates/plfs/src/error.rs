@@ -121,13 +121,13 @@ pub enum Error {
         features: u64,
     },
     /// The name exists, its container does not.
-    #[error("the data of {} is not here: container {uuid} is in none of {looked:?}; was the name moved without its root's .plfs directory?", name.display())]
+    #[error("the data of {} is not here: container {uuid} is in no .plfs above it, nor at {}; was it moved or copied without PLFS?", name.display(), made_at(looked).display())]
     MissingContainer {
         /// The name.
         name: PathBuf,
         /// The container's identity.
         uuid: Uuid,
-        /// Where it was looked for.
+        /// Where it was looked for; last, if at all, where it was made.
         looked: Vec<PathBuf>,
     },
     /// The name was copied without PLFS, its container was not, and that is not what it was.
@@ -271,6 +271,11 @@ impl Error {
     pub(crate) fn too_long() -> Error {
         Error::invalid(Errno::FBIG, "the write is longer than files may be (ulimit -f)")
     }
+}
+
+/// The root of the last of these container directories.
+fn made_at(looked: &[PathBuf]) -> &Path {
+    looked.last().and_then(|dir| dir.ancestors().nth(3)).unwrap_or(Path::new("/"))
 }
 
 /// [`Error::is_of_the_moment`] of an error number.

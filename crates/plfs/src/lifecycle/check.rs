@@ -291,13 +291,32 @@ pub(crate) fn examine(container: &Container) -> (Report, Accounts) {
         Ok(None) => {}
         Err(error) => report.fail(&container.dir, &error),
     }
-    check_flat(container, &names, &promised, &mut report);
+    // Readers go by it, and need no log.
+    let is_whole = (promised.is_damaged || !promised.missing.is_empty()) && is_whole(container);
+    if is_whole {
+        report.find(Severity::Note, container.dir.as_ref(), 0, STILL_WHOLE);
+    }
+    check_flat(container, &names, &promised, is_whole, &mut report);
     check_leavings(container, &names, &mut report);
     let is_short = !check_summary(container, &listed, summary, &promised, &mut report);
     if !promised.doubted.is_empty() {
         note_taken(container, &mut report);
     }
     (report, Accounts { is_unread, is_short })
+}
+
+const STILL_WHOLE: &str = "the flat index of the last close is there and has all that index logs \
+                           had: everything can be read until somebody writes; copy the file now \
+                           (`plfs cp`, `plfs export`)";
+
+/// Whether readers have the whole index without a look at the logs.
+fn is_whole(container: &Container) -> bool {
+    let settled = Totalizer::default().settled(container).ok().flatten();
+    Index::load_settled(container, settled).is_ok_and(|index| index.is_some())
+}
+
+fn several(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn was_plain(len: u64) -> String {
@@ -630,6 +649,7 @@ fn check_flat(
     container: &Container,
     names: &BTreeSet<Name>,
     promised: &Promised,
+    is_whole: bool,
     report: &mut Report,
 ) {
     if names.contains(&Name::Flat) {
@@ -641,6 +661,8 @@ fn check_flat(
                 0,
                 format!("the flat index is damaged {why}; readers do without it"),
             ),
+            // It is what the logs had before they were lost.
+            Ok((FlatState::Stale(_), _)) if is_whole => {}
             Ok((FlatState::Stale(why), _)) => report.find(
                 Severity::Garbage,
                 &path,
@@ -835,9 +857,15 @@ fn check_summary(
     }
     if valid && then != now {
         let what = format!(
-            "at the last close there were {} bytes, {} records in {} bytes of index, {} data \
-             logs; now there are {} bytes, {} records in {}, {} data logs",
-            summary.size, then.1, then.2, then.3, found.size, now.1, now.2, now.3
+            "at the last close there were {}, {} in {} of index, {}; now there are {}, {} in {}, {}",
+            several(summary.size, "byte"),
+            several(then.1, "record"),
+            several(then.2, "byte"),
+            several(then.3.into(), "data log"),
+            several(found.size, "byte"),
+            several(now.1, "record"),
+            now.2,
+            several(now.3.into(), "data log"),
         );
         report.find(Severity::Corrupt, &path, summary::OFFSET, what);
     } else if !valid && is_short {

@@ -81,7 +81,12 @@ impl Index {
         }
     }
 
-    fn load_settled(container: &Container, settled: Option<Summary>) -> Result<Option<Index>> {
+    /// The index by the word of a summary that counted a moment ago, if that names a flat index and
+    /// there it is: no log is looked at.
+    pub(crate) fn load_settled(
+        container: &Container,
+        settled: Option<Summary>,
+    ) -> Result<Option<Index>> {
         let Some(summary) = settled.filter(|summary| summary.flat != 0) else { return Ok(None) };
         let mut index =
             Index { token: Some(token_of(&summary)), source: Source::Summary, ..Index::default() };
