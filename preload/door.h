@@ -30,6 +30,19 @@ struct thread_state {
 };
 extern __thread struct thread_state door_thread __attribute__((tls_model("initial-exec")));
 
+/* served.c */
+/* The process begins, with this environment. */
+void served_start(char *const envp[]);
+/* How many words of ours an environment lacks that has none of them, as that of `env -i`; and puts
+ * them there, and says how many. */
+size_t served_words(char *const envp[]);
+size_t served_fill(char *words[]);
+/* Can PLFS serve the program? By its path, by what execvp finds, or by a descriptor that has it. If
+ * not it has been told, and errno is EPERM: it must not be started. */
+bool served_at(int dirfd, const char *path, int at_flags);
+bool served_file(const char *file);
+bool served_fd(int fd, const char *path);
+
 /* signals.c */
 /* Lets the handlers run that waited. */
 void signals_deliver(void);

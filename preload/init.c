@@ -257,6 +257,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 	flat_start();
 	default_dir_start();
+	served_start(envp);
 	adopt_inherited();
 	errno = saved;
 }

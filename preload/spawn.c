@@ -136,12 +136,21 @@ static void fill_arguments(
 }
 
 /* Calls `exec` with an environment, `given`, that says where a program is whose working directory
- * lies in a flat one. */
+ * lies in a flat one, and has what loads libplfs if `envp` has nothing of it. */
 #define WITH_ENVIRONMENT(dirfd, envp, exec) \
 	({ \
-		size_t count_ = flat_is_known() ? count_of(envp) : 0; \
-		char *room_[count_ + 2], *text_; \
-		char *const *given = flat_environment(dirfd, envp, room_, count_, &text_); \
+		char *const *env_ = envp; \
+		size_t ours_ = door_thread.inside ? 0 : served_words(env_); \
+		size_t count_ = ours_ || flat_is_known() ? count_of(env_) + ours_ : 0; \
+		char *all_[count_ + 1], *room_[count_ + 2], *text_; \
+		if (ours_) { \
+			size_t n_ = served_fill(all_); \
+			for (size_t i_ = 0; n_ < count_; i_++) \
+				all_[n_++] = env_[i_]; \
+			all_[n_] = NULL; \
+			env_ = all_; \
+		} \
+		char *const *given = flat_environment(dirfd, env_, room_, count_, &text_); \
 		__typeof__(exec) rc_ = exec; \
 		int saved_ = errno; \
 		if (text_) \
@@ -160,7 +169,9 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 		fill_arguments(&p, path, argv, words);
 		return REAL(execve)(p.interpreter, words, envp);
 	}
-	int rc = REAL(execveat)(p.image, "", argv, envp, AT_EMPTY_PATH), saved = errno;
+	int rc = served_fd(p.image, path) ? REAL(execveat)(p.image, "", argv, envp, AT_EMPTY_PATH)
+					  : -1;
+	int saved = errno;
 	RAW(SYS_close, (long)p.image);
 	errno = saved;
 	return rc;
@@ -180,6 +191,8 @@ static int exec_again(const char *path, char *const argv[], char *const envp[])
 
 static int exec_path(const char *path, char *const argv[], char *const envp[])
 {
+	if (!served_at(AT_FDCWD, path, 0))
+		return -1;
 	REAL(execve)(path, argv, envp);
 	return exec_again(path, argv, envp);
 }
@@ -192,11 +205,13 @@ static int exec_file(const char *file, char *const argv[], char *const envp[])
 		if (errno != ENOEXEC)
 			return -1;
 	}
-	return REAL(execvpe)(file, argv, envp);
+	return served_file(file) ? REAL(execvpe)(file, argv, envp) : -1;
 }
 
 static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
+	if (!served_at(dirfd, path, flags))
+		return -1;
 	REAL(execveat)(dirfd, path, argv, envp, flags);
 	if (errno != ENOEXEC && errno != ENOENT)
 		return -1;
@@ -706,7 +721,7 @@ static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
 		return call(pid, p.interpreter, fa, attr, words, envp);
 	}
 	snprintf(image, sizeof image, "/proc/self/fd/%d", p.image);
-	int rc = call(pid, image, fa, attr, argv, envp);
+	int rc = served_fd(p.image, path) ? call(pid, image, fa, attr, argv, envp) : errno;
 	RAW(SYS_close, (long)p.image);
 	return rc;
 }
@@ -726,6 +741,12 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		       (x->kind == ADD_OPEN && (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
 		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
 	}
+	/* Of a relative path in another directory nobody knows. */
+	bool is_served = call == REAL(posix_spawnp) ? served_file(path)
+			 : moves && path[0] != '/'  ? true
+						    : served_at(AT_FDCWD, path, 0);
+	if (!is_served)
+		return EPERM;
 	/* The child is told where it is. */
 	ours = ours || (moves && flat_is_known());
 	/* Of a program that another directory has the child's exec says what it is. */

@@ -80,7 +80,7 @@ def promoted(name):
     return f
 
 def without_plfs(f, program):
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("LD_PRELOAD", "PLFS"))}
+    env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
     return subprocess.run([sys.executable, "-c", program, str(f)], env=env, pass_fds=[f]).returncode
 
 write = """
@@ -315,6 +315,51 @@ t_run_refuses_static_programs() {
     cp d go
     objcopy --add-section .go.buildinfo=s.c go
     refuses 2 "Go program" plfs run -- ./go
+}
+# Only the first program was refused, and what that started read superblocks, or wrote over them.
+t_run_refuses_children_that_cannot_be_served() {
+    mkdir m
+    cat > s.c << 'EOF'
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	FILE *f = argc > 2 ? fopen(argv[1], argv[2]) : NULL;
+	if (!f)
+		return 1;
+	return argc > 3 ? fputs(argv[3], f) < 0 || fclose(f) : puts("started") < 0;
+}
+EOF
+    cc -static -o s s.c 2> /dev/null || skip "no static libc"
+    cc -static-pie -o sp s.c
+    cc -o d s.c
+    cp d go
+    objcopy --add-section .go.buildinfo=s.c go
+    printf '#!%s/s\n' "$PWD" > script
+    printf '#!/usr/bin/env %s/s\n' "$PWD" > script2
+    chmod +x script script2
+    plfs run --mount m -- sh -c 'echo kept > m/f; cp s m/s'
+    for what in './s m/f a stray' './sp m/f a stray' './go m/f a stray' './script a stray' './script2 a stray' \
+        'PATH=.:$PATH s m/f a stray' 'm/s m/f a stray' 'exec ./s m/f a stray' 'xargs ./s m/f a stray < /dev/null' \
+        'python3 -c "import os; os.execv(\"s\", [\"s\", \"m/f\", \"a\", \"stray\"])"' \
+        'python3 -c "import os; os.execvp(\"./s\", [\"s\", \"m/f\", \"a\", \"stray\"])"' \
+        'python3 -c "import os; os.execve(os.open(\"s\", 0), [\"s\", \"m/f\", \"a\", \"stray\"], {})"' \
+        'python3 -c "import os; os.posix_spawn(\"s\", [\"s\", \"m/f\", \"a\", \"stray\"], {})"' \
+        'python3 -c "import os; os.posix_spawnp(\"./s\", [\"s\", \"m/f\", \"a\", \"stray\"], {})"'; do
+        fails plfs run --mount m -- sh -c "$what" > out 2> err
+        has '^plfs: run: .* is a .* program.*`plfs mount`.*PLFS_CHILDREN=any' err
+        [ "$(plfs cat m/f)" = kept ] || fail "$what wrote"
+    done
+    # Who says that it does no harm may start it; and what can be served is.
+    [ "$(PLFS_CHILDREN=any plfs run --mount m -- sh -c './s m/f r')" = started ]
+    plfs run --mount m -- sh -c './d m/f a more; ldconfig -p > /dev/null 2>&1 || [ $? = 127 ]'
+    [ "$(plfs cat m/f | xargs)" = "kept more" ]
+    # A program with an empty environment gets PLFS's back, unless it has an LD_PRELOAD.
+    plfs run --mount m -- sh -c 'env -i "$PWD/d" m/f a 2; env -i sh -c "./d m/f a 3; echo 4 >> m/f"
+        python3 -c "import os; os.posix_spawn(\"d\", [\"d\", \"m/f\", \"a\", \"5\"], {}); os.wait()"'
+    [ "$(plfs cat m/f | xargs)" = "kept more234 5" ]
+    plfs run --mount m -- env -i LD_PRELOAD= cat m/f | head -1 | has PLFS
+    plfs run --mount m -- env -u LD_PRELOAD cat m/f | head -1 | has PLFS
+    plfs check m > /dev/null
 }
 t_run_refuses_setuid_programs() {
     [ "$(id -u)" = 0 ] || skip "needs root to make one"

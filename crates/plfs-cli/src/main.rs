@@ -64,7 +64,8 @@ enum Command {
     /// logical contents wherever they are. Signals and the exit status are the program's own.
     ///
     /// Programs that are static, written in Go, for musl, or set-user-id load no library before
-    /// libc, and need `plfs mount`; `plfs run` refuses them and says so.
+    /// libc, and need `plfs mount`; `plfs run` refuses them and says so, and so it is, but for
+    /// set-user-id programs, where a program that it runs starts them. PLFS_CHILDREN=any lets it.
     #[command(after_help = "Examples:\n  plfs run -- dd if=/dev/zero of=plfs.d/f bs=1M \
                             count=10\n  plfs run --mount /scratch/out -- mpiexec -n 64 \
                             ./simulation /scratch/out/checkpoint")]

@@ -1,0 +1,254 @@
+/* Programs that this one starts: those that cannot load libplfs are refused, and those that get an
+ * empty environment get ours back.
+ *
+ * A program without libplfs takes a superblock for the file: it reads that, and writes over it. So
+ * `plfs run` refuses such a program, and so does exec here. PLFS_CHILDREN=any starts it. */
+#include "door.h"
+
+#include <elf.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#define MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define MACHINE EM_AARCH64
+#else
+#define MACHINE EM_NONE
+#endif
+
+/* Interpreters of interpreters that the kernel follows. */
+#define DEEPEST 5
+
+/* What of the environment says that there is PLFS, as it was at the start, one word after the
+ * other. A program may change its own, and write over where it was. */
+static char kept[8192];
+static size_t kept_words, kept_bytes;
+static bool refuses;
+
+static bool is_ours(const char *word)
+{
+	return strncmp(word, "LD_PRELOAD=", 11) == 0 || strncmp(word, "PLFS_", 5) == 0;
+}
+
+void served_start(char *const envp[])
+{
+	const char *mounts = getenv("PLFS_MOUNTS"), *children = getenv("PLFS_CHILDREN");
+	refuses = mounts && *mounts && !(children && strcmp(children, "any") == 0);
+	bool is_loaded = false;
+	for (size_t i = 0; envp && envp[i]; i++) {
+		/* A directory of this program alone. */
+		if (!is_ours(envp[i]) || strncmp(envp[i], "PLFS_FLAT_CWD=", 14) == 0)
+			continue;
+		size_t len = strlen(envp[i]) + 1;
+		if (len > sizeof kept - kept_bytes) {
+			is_loaded = false;
+			break;
+		}
+		is_loaded = is_loaded || envp[i][0] == 'L';
+		memcpy(kept + kept_bytes, envp[i], len);
+		kept_bytes += len;
+		kept_words++;
+	}
+	if (!is_loaded)
+		kept_words = kept_bytes = 0;
+}
+
+size_t served_words(char *const envp[])
+{
+	for (size_t i = 0; envp && envp[i]; i++)
+		if (is_ours(envp[i]))
+			return 0;
+	return kept_words;
+}
+
+size_t served_fill(char *words[])
+{
+	size_t n = 0;
+	for (char *at = kept; at < kept + kept_bytes; at += strlen(at) + 1)
+		words[n++] = at;
+	return n;
+}
+
+/* Bytes at `offset` of the file, all or none. */
+static bool get(int fd, void *into, size_t n, uint64_t offset)
+{
+	return offset < INT64_MAX && RAW(SYS_pread64, (long)fd, into, n, (long)offset) == (long)n;
+}
+
+/* By the names of its sections. */
+static bool is_go(int fd, const Elf64_Ehdr *elf)
+{
+	static const char *const names[] = {".go.buildinfo", ".note.go.buildid"};
+	Elf64_Shdr strings;
+	char all[2048];
+	if (elf->e_shentsize != sizeof strings ||
+		!get(fd, &strings, sizeof strings,
+			elf->e_shoff + elf->e_shstrndx * (uint64_t)sizeof strings))
+		return false;
+	size_t n = strings.sh_size < sizeof all ? strings.sh_size : sizeof all;
+	if (!get(fd, all, n, strings.sh_offset))
+		return false;
+	return memmem(all, n, names[0], strlen(names[0]) + 1) ||
+	       memmem(all, n, names[1], strlen(names[1]) + 1);
+}
+
+/* ld.so itself is a library that runs, and loads what it is told to. ldconfig lists libraries, for
+ * Python's ctypes for example. */
+static bool is_exempt(int fd)
+{
+	char link[40], at[PATH_MAX];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	long len = RAW(SYS_readlinkat, AT_FDCWD, link, at, sizeof at - 1);
+	at[len > 0 ? len : 0] = 0;
+	const char *name = strrchr(at, '/');
+	return name && (strncmp(name, "/ld-linux", 9) == 0 || strcmp(name, "/ldconfig") == 0);
+}
+
+/* Why a program cannot load libplfs, or that has its own system calls; NULL: it can. */
+static const char *lack_of(int fd, const unsigned char *head, long n)
+{
+	Elf64_Ehdr elf;
+	if (n < (long)EI_NIDENT || memcmp(head, ELFMAG, SELFMAG) != 0)
+		return NULL;
+	if (head[EI_CLASS] != ELFCLASS64)
+		return "is built for another kind of machine than PLFS";
+	if (n < (long)sizeof elf)
+		return NULL;
+	memcpy(&elf, head, sizeof elf);
+	if (MACHINE != EM_NONE && elf.e_machine != MACHINE)
+		return "is built for another kind of machine than PLFS";
+	char interpreter[256] = "";
+	for (unsigned i = 0; i < elf.e_phnum; i++) {
+		Elf64_Phdr part;
+		if (!get(fd, &part, sizeof part, elf.e_phoff + (uint64_t)i * elf.e_phentsize))
+			return NULL;
+		if (part.p_type != PT_INTERP)
+			continue;
+		size_t len = part.p_filesz < sizeof interpreter ? part.p_filesz
+								: sizeof interpreter - 1;
+		if (!get(fd, interpreter, len, part.p_offset))
+			return NULL;
+	}
+	if (!*interpreter)
+		return is_exempt(fd) ? NULL : "is a static program, which loads no libraries";
+	if (strstr(interpreter, "/ld-musl"))
+		return "is built for the C library musl, which does not load PLFS's library";
+	return is_go(fd, &elf) ? "is a Go program, which makes its system calls without libc"
+			       : NULL;
+}
+
+static void tell(const char *path, const char *why)
+{
+	if (fd_is_container(2))
+		return;
+	char line[PATH_MAX + 512];
+	int n = snprintf(line, sizeof line,
+		"plfs: run: %s %s, so PLFS cannot serve it: it is not started. Show it the "
+		"directory with `plfs mount`, or set PLFS_CHILDREN=any if it does not touch PLFS "
+		"files\n",
+		path, why);
+	if (n > 0)
+		RAW(SYS_write, 2L, line,
+			(long)((size_t)n < sizeof line ? n : (int)sizeof line - 1));
+}
+
+/* fd is open on a program. False, and errno, if it is not to be started; else, if it is a script,
+ * its interpreter is in `next`. */
+static bool is_served_fd(int fd, const char *path, char next[256])
+{
+	unsigned char head[sizeof(Elf64_Ehdr) > 256 ? sizeof(Elf64_Ehdr) : 256];
+	long n = RAW(SYS_pread64, (long)fd, head, sizeof head - 1, 0L);
+	*next = 0;
+	if (n > 2 && memcmp(head, "#!", 2) == 0) {
+		head[n] = 0;
+		char *at = (char *)head + 2 + strspn((char *)head + 2, " \t");
+		at[strcspn(at, " \t\n")] = 0;
+		memcpy(next, at, strlen(at) + 1);
+		return true;
+	}
+	const char *why = lack_of(fd, head, n);
+	if (why) {
+		tell(path, why);
+		errno = EPERM;
+	}
+	return !why;
+}
+
+bool served_fd(int fd, const char *path)
+{
+	char next[256];
+	int saved = errno;
+	if (!refuses || door_thread.inside)
+		return true;
+	bool yes = is_served_fd(fd, path, next);
+	errno = yes ? saved : errno;
+	return yes;
+}
+
+bool served_at(int dirfd, const char *path, int at_flags)
+{
+	int saved = errno;
+	if (!refuses || door_thread.inside || !path || !path_is_there(path)) {
+		errno = saved;
+		return true;
+	}
+	if ((at_flags & AT_EMPTY_PATH) && !*path) {
+		/* It may be open for its path only. */
+		char link[40];
+		snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
+		return served_at(AT_FDCWD, link, 0);
+	}
+	char at[256], next[256];
+	bool yes = true;
+	for (int i = 0; yes && i < DEEPEST; i++) {
+		struct stat st;
+		int fd = (int)RAW(SYS_openat, (long)dirfd, path,
+			(long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+		if (fd < 0)
+			break;
+		/* What is none is exec's to say. */
+		bool is_program = RAW(SYS_fstat, (long)fd, &st) == 0 && S_ISREG(st.st_mode) &&
+				  (st.st_mode & 0111);
+		*next = 0;
+		if (is_program)
+			yes = is_served_fd(fd, path, next);
+		int failed = errno;
+		RAW(SYS_close, (long)fd);
+		errno = failed;
+		if (!*next)
+			break;
+		memcpy(at, next, sizeof at);
+		path = at;
+		dirfd = AT_FDCWD;
+	}
+	errno = yes ? saved : errno;
+	return yes;
+}
+
+bool served_file(const char *file)
+{
+	int saved = errno;
+	if (!refuses || door_thread.inside || !file || !path_is_there(file) || strchr(file, '/') ||
+		!*file) {
+		errno = saved;
+		return served_at(AT_FDCWD, file, 0);
+	}
+	const char *dir = getenv("PATH");
+	dir = dir ? dir : "/bin:/usr/bin";
+	for (bool more = true; more;) {
+		char path[PATH_MAX];
+		int len = (int)strcspn(dir, ":");
+		int n = snprintf(path, sizeof path, "%.*s%s%s", len, dir, len ? "/" : "", file);
+		struct stat st;
+		if (n > 0 && (size_t)n < sizeof path &&
+			RAW(SYS_newfstatat, AT_FDCWD, path, &st, 0L) == 0 && S_ISREG(st.st_mode) &&
+			RAW(SYS_faccessat, AT_FDCWD, path, (long)X_OK) == 0) {
+			errno = saved;
+			return served_at(AT_FDCWD, path, 0);
+		}
+		more = dir[len] == ':';
+		dir += len + 1;
+	}
+	errno = saved;
+	return true;
+}
