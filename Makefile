@@ -22,6 +22,8 @@ PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin
 	sqlite3 zip unzip cpio python3-venv stress-ng fuse3 shellcheck
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
+# And what make test-applications needs besides.
+APPLICATION_PACKAGES = lammps gromacs python3-h5py-mpi
 # And what make test-foreign needs besides.
 FOREIGN_PACKAGES = $(if $(shell command -v go),,golang-go)
 
@@ -31,7 +33,7 @@ CLANG_FORMAT = clang-format==23.1.5
 SUITES ?=
 RUN = CARGO="$(CARGO)" tests/run --build "$(abspath $(BUILD))"
 
-.PHONY: help deps build install uninstall test test-mpi fuzz test-fuse test-foreign torture lint demo bench ci clean
+.PHONY: help deps build install uninstall test test-mpi fuzz test-fuse test-applications test-foreign torture lint demo bench ci clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -110,6 +112,11 @@ test-mpi: ## programs that use MPI-IO, on 1 to 8 ranks of five MPIs; installs th
 test-fuse: deps build ## programs in a mount at length, and stress-ng; needs root, takes an hour
 	$(RUN) --full fuse
 
+test-applications: ## GROMACS, LAMMPS, h5py (also over MPI), zarr, duckdb, adios2, numpy, and torch if it is there; installs them, takes minutes
+	$(MAKE) --no-print-directory deps PACKAGES="$(PACKAGES) $(APPLICATION_PACKAGES)"
+	$(MAKE) --no-print-directory build
+	$(RUN) applications
+
 test-foreign: ## the test-suites of others (glibc, POSIX, CPython, Perl, busybox, OpenJDK, Go) in full; needs root for the mount, takes an hour
 	$(MAKE) --no-print-directory deps PACKAGES="$(PACKAGES) $(FOREIGN_PACKAGES)"
 	$(MAKE) --no-print-directory build
@@ -149,6 +156,7 @@ bench: build ## measure: shared file and file per process, direct and through PL
 	python3 bench/run.py --build $(abspath $(BUILD)) --storage tmpfs
 	python3 bench/micro.py --build $(abspath $(BUILD))
 	CARGO="$(CARGO)" python3 bench/index.py --small
+	python3 bench/habits.py --build $(abspath $(BUILD)) --writes 160000 --mib 256 --only tiny,synced,map
 
 # Doors and tests of one profile, in which nothing is compiled twice.
 ci: export CARGO_INCREMENTAL = 0
