@@ -230,7 +230,7 @@ t_run_makes_its_directory_when_something_is_made_in_it() {
     local what
     mkdir -p home other
     ln -s home link
-    cd home
+    cd home || return
     for what in ls 'ls -la .. > /dev/null' 'cat plfs.d/f' 'test -e plfs.d/f' 'rm plfs.d/f' 'echo x > other' \
         'mkdir plfs.dir' 'echo x > ../other/plfs.d/f' 'plfs run -- ls' 'find . > /dev/null'; do
         plfs run -- sh -c "$what" > out 2>&1 || true
@@ -257,7 +257,7 @@ t_run_makes_its_directory_when_something_is_made_in_it() {
     fails plfs run -- sh -c 'rm -r plfs.d; echo x > plfs.d/f' 2> err
     [ ! -e plfs.d ]
     # Where none can be made nothing is in the way of programs that want none.
-    cd /proc
+    cd /proc || return
     plfs run -- true
     fails plfs run -- sh -c 'echo x > plfs.d/f' 2> "$OLDPWD/err"
     has '^plfs: cannot create the directory /proc/plfs.d: .*--mount DIR' "$OLDPWD/err"
