@@ -15,6 +15,7 @@ tiny    eight processes write 8 bytes each time into one shared file, --writes i
 synced  writes of 4 KiB, each with an fsync
 map     one element of a mapped file of --mib, in time and in memory of the process alone; then
         pages at random, nanoseconds each
+        Both of a container, and of a file that is plain because one process alone writes it.
 mount   in a mount of PLFS, the least that a FUSE file system can be (passthrough.rs), and direct:
         unbuffered writes of 100 bytes and of 8, cp -a and rm -rf of --files files. Needs root. The
         last column is PLFS : passthrough.
@@ -34,6 +35,7 @@ from common import write_json
 PROCESSES = 8
 PARTS = ("tiny", "synced", "map", "mount")
 SMALL_WRITES = 20_000
+KINDS = {"container": "shared", "plain": "auto"}
 
 
 class Rows:
@@ -67,6 +69,7 @@ def with_mpi(build):
 
 
 def tiny(a, program, dirs, rows):
+    os.environ["PLFS_WORKLOAD"] = "auto"
     for how in ("row", "any", "MPI row", "MPI any"):
         *by_mpi, order = how.split()
         if by_mpi and not a.mpi:
@@ -91,24 +94,32 @@ def tiny(a, program, dirs, rows):
 
 
 def synced(a, program, dirs, rows):
-    for door, prefix in turns(a, dirs):
-        path = os.path.join(dirs[door], "synced")
-        said = run_json([*prefix, program, "synced", path, str(a.synced), "4096"])
-        rows.add("4 KiB and fsync, s", door, said["synced_s"])
+    for kind, workload in KINDS.items():
+        os.environ["PLFS_WORKLOAD"] = workload
+        for door, prefix in turns(a, dirs):
+            path = os.path.join(dirs[door], f"synced.{workload}")
+            said = run_json([*prefix, program, "synced", path, str(a.synced), "4096"])
+            rows.add(f"4 KiB and fsync, {kind}, s", door, said["synced_s"])
 
 
 def mapped(a, program, dirs, rows):
+    for kind, workload in KINDS.items():
+        os.environ["PLFS_WORKLOAD"] = workload
+        one_map(a, program, dirs, rows, kind)
+
+
+def one_map(a, program, dirs, rows, kind):
     for door, prefix in turns(a, dirs):
-        path = os.path.join(dirs[door], "map")
+        path = os.path.join(dirs[door], f"map.{kind}")
         if not os.path.exists(path):
             run(
                 [*prefix, "dd", "if=/dev/urandom", f"of={path}", "bs=4M", f"count={a.mib // 4}"]
                 + ["status=none"]
             )
         said = run_json([*prefix, program, "map", path, "100000"])
-        rows.add("one element of a map, s", door, said["one_s"])
-        rows.add("private memory then, MiB", door, said["private_bytes"] / (1 << 20))
-        rows.add("pages at random after it, ns", door, said["touch_ns"])
+        rows.add(f"one element of a map, {kind}, s", door, said["one_s"])
+        rows.add(f"private memory then, {kind}, MiB", door, said["private_bytes"] / (1 << 20))
+        rows.add(f"pages at random after it, {kind}, ns", door, said["touch_ns"])
 
 
 def turns(a, dirs):
