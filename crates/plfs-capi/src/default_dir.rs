@@ -152,7 +152,7 @@ mod tests {
         let dir = top.join("plfs.d");
         let leads = |path: &str, how| {
             let path = top.join(path);
-            leads_to(&dir, libc::AT_FDCWD, path.as_os_str().as_bytes(), how).unwrap()
+            matches!(leads_to(&dir, libc::AT_FDCWD, path.as_os_str().as_bytes(), how), Ok(true))
         };
         for path in ["plfs.d", "plfs.d/", "./plfs.d/.", "a/../plfs.d", "a/up/plfs.d"] {
             assert!(leads(path, PLFS_NAMES_DIR) && !leads(path, PLFS_MAKES_BELOW), "{path}");

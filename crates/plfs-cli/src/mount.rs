@@ -48,7 +48,7 @@ pub fn behind(full: PathBuf) -> plfs_core::Result<PathBuf> {
     let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let Ok(real) = std::fs::canonicalize(&full) else { return Ok(full) };
     let Ok(of) = rustix::fs::statfs(&real) else { return Ok(full) };
-    if i64::try_from(of.f_type) != Ok(FUSE) {
+    if of.f_type != FUSE {
         return Ok(full);
     }
     let found = real.ancestors().find_map(|dir| Some((dir, mount::status(dir).ok()?)));
