@@ -232,7 +232,7 @@ t_run_makes_its_directory_when_something_is_made_in_it() {
     ln -s home link
     cd home || return
     for what in ls 'ls -la .. > /dev/null' 'cat plfs.d/f' 'test -e plfs.d/f' 'rm plfs.d/f' 'echo x > other' \
-        'mkdir plfs.dir' 'echo x > ../other/plfs.d/f' 'plfs run -- ls' 'find . > /dev/null'; do
+        'mkdir plfs.dir; echo x > plfs.dir/f' 'echo x > xplfs.d' 'echo x > ../absent/plfs.d/f' 'echo x > ../other/plfs.d/f' 'plfs run -- ls' 'find . > /dev/null'; do
         plfs run -- sh -c "$what" > out 2>&1 || true
         [ ! -e plfs.d ] && [ ! -e ../other/plfs.d ] || fail "made by $what"
     done
@@ -240,7 +240,7 @@ t_run_makes_its_directory_when_something_is_made_in_it() {
     for what in 'echo x > plfs.d/f' 'mkdir plfs.d/sub' 'ln -s x plfs.d/l' 'ln file plfs.d/f' 'mkfifo plfs.d/p' \
         'mv file plfs.d/f; cp plfs.d/f file' 'mktemp -p plfs.d' 'mktemp -d -p plfs.d' 'cd plfs.d; echo x > f' \
         '[ -d plfs.d ] && echo x > plfs.d/f' 'cp file plfs.d' 'ls plfs.d' 'realpath -e plfs.d' 'stat -f plfs.d' \
-        'cd ..; echo x > home/plfs.d/f' 'echo x > ../link/plfs.d/f' 'echo x > $PWD/plfs.d/f' \
+        'cd ..; echo x > home/plfs.d/f' 'echo x > ./../home//plfs.d/./f' 'echo x > ../link/plfs.d/f' 'echo x > $PWD/plfs.d/f' \
         'python3 -c "open(\"plfs.d/f\", \"w\")"' 'python3 -c "import os; os.listdir(\"plfs.d\")"' \
         'plfs run -- sh -c "echo x > plfs.d/f"' 'cd /; echo x > $OLDPWD/plfs.d/f' \
         'env -C plfs.d touch f' 'for i in 1 2 3 4; do echo $i > plfs.d/$i & done; wait; ! test -e plfs.d/5'; do

@@ -139,30 +139,3 @@ fn make(dir: &Path) {
             .map(|stderr| rustix::io::write(stderr, line.as_bytes()));
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_lead_to_the_directory_or_below_it() {
-        let top = std::env::temp_dir().join(format!("plfs-default-dir-{}", std::process::id()));
-        std::fs::create_dir_all(top.join("a/plfs.d")).unwrap();
-        std::os::unix::fs::symlink("..", top.join("a/up")).unwrap();
-        let dir = top.join("plfs.d");
-        let leads = |path: &str, how| {
-            let path = top.join(path);
-            matches!(leads_to(&dir, libc::AT_FDCWD, path.as_os_str().as_bytes(), how), Ok(true))
-        };
-        for path in ["plfs.d", "plfs.d/", "./plfs.d/.", "a/../plfs.d", "a/up/plfs.d"] {
-            assert!(leads(path, PLFS_NAMES_DIR) && !leads(path, PLFS_MAKES_BELOW), "{path}");
-        }
-        for path in ["plfs.d/f", "plfs.d//f/g", "a/up/plfs.d/f", "plfs.d/plfs.d"] {
-            assert!(!leads(path, PLFS_NAMES_DIR) && leads(path, PLFS_MAKES_BELOW), "{path}");
-        }
-        for path in ["", "a", "a/plfs.d/f", "plfs.dir/f", "xplfs.d", "absent/plfs.d"] {
-            assert!(!leads(path, PLFS_NAMES_DIR | PLFS_MAKES_BELOW), "{path}");
-        }
-        std::fs::remove_dir_all(top).unwrap();
-    }
-}
