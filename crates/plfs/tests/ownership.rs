@@ -68,7 +68,12 @@ impl Dir {
     fn pages(&self, node: &str) -> Vec<PathBuf> {
         let entries =
             std::fs::read_dir(self.0.join(node)).unwrap().map(|entry| entry.unwrap().path());
-        entries.filter(|path| path.metadata().unwrap().len() >= 4096).collect()
+        // Journals lie beside them, with one part more in their names.
+        let is_page = |path: &PathBuf| {
+            path.file_name().unwrap().to_str().unwrap().split('-').count() == 5
+                && path.metadata().unwrap().len() >= 4096
+        };
+        entries.filter(is_page).collect()
     }
 }
 
