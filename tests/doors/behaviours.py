@@ -21,11 +21,11 @@ LIBRARY = ("rust", "c", "preload", "preload-small", "mpich", "openmpi")
 USER = 65534
 
 
-def behaviour(*needs, differs=None, in_a_mount=None, in_a_pack=None):
+def behaviour(*needs, differs=None, in_a_mount=None, in_a_pack=None, run_in_a_pack=None):
     def listed(function):
         rows = dict.fromkeys(LIBRARY, differs) | {"fuse": in_a_mount}
         rows["fuse-small"] = in_a_mount if in_a_pack is None else in_a_pack
-        rows["preload-small"] = differs if in_a_pack is None else in_a_pack
+        rows["preload-small"] = run_in_a_pack or (differs if in_a_pack is None else in_a_pack)
         LIST.append(
             Behaviour(
                 function.__name__, needs, {door: row for door, row in rows.items() if row}, function
@@ -280,7 +280,7 @@ def a_close_survives_the_death_of_its_process(w):
     assert w.process().read("f") == w.process(1).read("f") == b"closed"
 
 
-@behaviour()
+@behaviour(run_in_a_pack="What a process has written to a file of a pack, and not closed")
 def a_killed_writer_leaves_whole_writes_and_all_that_it_synced(w):
     rng = random.Random()
     for round in range(8):

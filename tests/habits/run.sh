@@ -90,6 +90,44 @@ assert all(data[i * piece:(i + 1) * piece] == bytes([i % 251]) * piece for i in 
     done
 }
 
+# What a killed writer left is committed by who checks the files, and by the next program that
+# writes some other file; nothing of it stays in shared memory. Both looked at nothing of it once.
+t_left_behind() {
+    for how in check write; do
+        rm -rf m
+        mkdir m
+        fails plfs run --mount m -- python3 -c '
+import os, signal
+f = os.open("m/left", os.O_WRONLY | os.O_CREAT)
+for _ in range(20):
+    os.write(f, b"x" * 100)
+os.kill(os.getpid(), signal.SIGKILL)'
+        case $how in
+            check) plfs check m | grep healthy ;;
+            write) plfs run --mount m -- sh -c 'echo > m/other' ;;
+        esac
+        for container in m/.plfs/??/*; do
+            uuid=$(tr -d / <<< "${container#m/.plfs/}")
+            fails ls /dev/shm/plfs-*-"$uuid"*
+        done
+        [ "$(plfs cat m/left | wc -c)" = 2000 ]
+    done
+}
+
+# However many files a program writes: past the 2,700th none was kept once.
+t_killed_with_many_files() {
+    mkdir m
+    ulimit -n 16000
+    fails plfs run --mount m -- python3 -c '
+import os, signal
+files = [os.open(f"m/{i}", os.O_WRONLY | os.O_CREAT) for i in range(3000)]
+for f in files:
+    os.write(f, b"x" * 100)
+os.kill(os.getpid(), signal.SIGKILL)'
+    plfs run --mount m -- find m -type f -not -path '*/.plfs*' -size -100c > lost
+    [ ! -s lost ] || fail "lost: $(wc -l < lost)"
+}
+
 # A shell without PLFS, a forgotten `plfs run`, `env -i`: it wrote to a name. Readers got what it
 # wrote, or the superblock, with status 0, and the data was out of reach.
 t_stray_writer() {

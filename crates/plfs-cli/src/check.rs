@@ -301,6 +301,7 @@ fn settle(plfs: &Plfs, lost: &Lost, work: Work) -> plfs_core::Result<Option<Stri
 }
 
 fn look(plfs: &Plfs, full: &Path, is_dir: bool) -> plfs_core::Result<Vec<Report>> {
+    plfs.commit_what_the_dead_left();
     if !is_dir && is_plain(plfs, full) {
         let what = "it is a plain file, until several processes write it";
         let finding = plfs_core::Finding {

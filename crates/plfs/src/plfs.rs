@@ -319,6 +319,13 @@ impl Plfs {
         }
     }
 
+    /// Commits what processes of this user on this node had written and not committed when they
+    /// died, in whatever files. For who is about to look at the logs of many. Looks at all pages of
+    /// shared memory; what cannot be done is left.
+    pub fn commit_what_the_dead_left(&self) {
+        lifecycle::carry_all_left(&self.process.store, &self.process.config);
+    }
+
     fn opened(
         &self,
         file: Arc<dyn StoreFile>,
@@ -391,6 +398,7 @@ impl Plfs {
         options: OpenOptions,
     ) -> Result<(File, Arc<dyn StoreFile>)> {
         must_be_no_layout(path)?;
+        self.reap();
         let make = |root: &Path| {
             container::create_laid_out(
                 &self.process.store,
@@ -504,6 +512,9 @@ impl Plfs {
         stat: &Stat,
         access: Access,
     ) -> Result<Option<File>> {
+        if access.write {
+            self.reap();
+        }
         let open = lock(&self.process.open).get(&(stat.dev, stat.ino)).and_then(Weak::upgrade);
         if let Some(logical) = open {
             logical.acquire();

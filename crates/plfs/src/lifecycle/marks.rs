@@ -238,6 +238,14 @@ pub(crate) fn reap(store: &Arc<dyn Store>, config: &Config) {
     log::remove_stray_journals(shared_memory, user);
 }
 
+/// Commits what dead processes of this user on this node had written, in whatever containers.
+pub(crate) fn carry_all_left(store: &Arc<dyn Store>, config: &Config) {
+    let Some(shared_memory) = config.shared_memory.as_deref() else { return };
+    for (page, _) in SharedPage::find(shared_memory, Some(store.user())).unwrap_or_default() {
+        let _ = carry_left_by_page(store, config, &page);
+    }
+}
+
 /// Commits what dead processes had written to the container that a page of this user names.
 fn carry_left_by_page(store: &Arc<dyn Store>, config: &Config, page: &Path) -> Result<()> {
     let Some(dir) = log::dir_with_left(page, store.user())? else { return Ok(()) };

@@ -17,7 +17,7 @@ pub use check::{
 pub(crate) use check::{has_lost_records, uuid_of};
 pub use lost::{Lost, discard, lost_and_found, lost_at, put_back};
 pub use marks::{Cleared, OpenMark, clear_marks, open_marks};
-pub(crate) use marks::{LOOK_MAX, end_node, end_the_dead, reap};
+pub(crate) use marks::{LOOK_MAX, carry_all_left, end_node, end_the_dead, reap};
 pub(crate) use remove::remove_gone;
 pub use remove::{
     Hold, is_removable, remove_if_nameless, remove_log_sets, remove_nameless, remove_stale_sets,

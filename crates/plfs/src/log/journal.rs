@@ -17,9 +17,9 @@ use plfs_format::index_log::{Repeat, nest_end};
 use plfs_format::name::SegmentRef;
 use plfs_index::{Folder, HOLE, Run, Stamped};
 
+use crate::store::Result;
 use crate::store::locked_memory::{Inherited, LockedMemory, NUMBERS_BYTES, Part};
 use crate::store::machine::random_u64;
-use crate::store::{Errno, Result};
 use crate::sync::plain::Mutex;
 use crate::sync::plain::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Arc, plain};
@@ -118,7 +118,8 @@ impl Allocated {
     /// Memory for `[from, from + bytes)`. False: there is none.
     fn allocate(&mut self, from: usize, bytes: usize, budget_bytes: usize) -> bool {
         let held = HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
-        let fits = held + bytes <= budget_bytes && self.memory.allocate(from, bytes).is_ok();
+        let fits =
+            held.saturating_add(bytes) <= budget_bytes && self.memory.allocate(from, bytes).is_ok();
         if fits {
             self.bytes += bytes;
         } else {
@@ -129,8 +130,8 @@ impl Allocated {
 }
 
 impl Journal {
-    /// A journal at `path` for a writer in this tenancy. Errors of
-    /// [`LockedMemory::create`]; NOSPC also if the process has as many bytes in journals as it may.
+    /// A journal at `path` for a writer in this tenancy, which grows as long as those of the
+    /// process have fewer bytes than it may. Errors of [`LockedMemory::create`].
     pub(super) fn create(
         path: &Path,
         number: usize,
@@ -149,9 +150,6 @@ impl Journal {
             Some(spare) => spare,
             None => {
                 let first = ENTRIES_FROM + PAGE;
-                if HELD_BYTES.load(Ordering::Relaxed) + first > budget_bytes {
-                    return Err(Errno::NOSPC);
-                }
                 let memory = Arc::new(LockedMemory::create(path, uid, first, MAPPED)?);
                 HELD_BYTES.fetch_add(first, Ordering::Relaxed);
                 let entries = PAGE / ENTRY_BYTES;
@@ -216,7 +214,9 @@ impl Journal {
         let mut has = plain::lock(&self.has);
         let number = has.buffers.iter().position(|slot| !slot.is_used)?;
         if has.buffers[number].allocated == 0 {
-            if !has.allocate(data_of(number), BEGINS_WITH, self.budget_bytes) {
+            // The first one that each writer needs.
+            let budget_bytes = if number == 0 { usize::MAX } else { self.budget_bytes };
+            if !has.allocate(data_of(number), BEGINS_WITH, budget_bytes) {
                 return None;
             }
             has.buffers[number].allocated = BEGINS_WITH;
@@ -686,7 +686,9 @@ impl Entries {
     #[inline(never)]
     fn add(&mut self, act: Act, (at, to): (u64, u64), stamp: u64) {
         if self.end == self.allocated {
-            // Other threads were faster than the commit that makes room. It takes this one, too.
+            // Other threads were faster than the commit that makes room. Who writes this waits for
+            // one, which takes it, too.
+            self.is_due = true;
             return;
         }
         let entry = encode(act, (at, to), stamp);
