@@ -280,7 +280,7 @@ def a_close_survives_the_death_of_its_process(w):
     assert w.process().read("f") == w.process(1).read("f") == b"closed"
 
 
-@behaviour(run_in_a_pack="What a process has written to a file of a pack, and not closed")
+@behaviour()
 def a_killed_writer_leaves_whole_writes_and_all_that_it_synced(w):
     rng = random.Random()
     for round in range(8):
@@ -725,7 +725,7 @@ def a_write_is_seen_by_others_when_it_returns(w):
     assert g.read(0, 3) == b"new" == w.process().read("f")
 
 
-@behaviour()
+@behaviour(run_in_a_pack="What a process has written to a file of a pack, and not closed")
 def a_killed_process_leaves_all_that_it_wrote(w):
     writer = w.process()
     writer.open("f", "rwc").write(0, b"written")

@@ -7,10 +7,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plfs_core::Config;
 use plfs_core::config::join_paths;
 use plfs_core::plfsrc;
 use plfs_core::store::{Kind, Links, PosixStore, Store};
+use plfs_core::{Config, Plfs};
 
 use crate::out::{Fail, JsonPath, Out, absolute, show, without_numbers};
 use crate::{config, elf};
@@ -100,6 +100,8 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
         libraries = prepend(&mpi, &libraries);
     }
     program.env("LD_PRELOAD", prepend(&preload, &libraries));
+    // What a job before this one has left, if it was killed.
+    Plfs::posix(config.clone()).reap();
     let error = program.exec();
     // There was no program that could have made a file.
     if let Some(dir) = made {
