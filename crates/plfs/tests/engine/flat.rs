@@ -1183,7 +1183,9 @@ fn a_directory_is_removed_empty_or_not_at_all() {
     race(
         &memory,
         |plfs| {
-            while removed.load(Ordering::Relaxed) < rounds("PLFS_FLAT_RACES", 200) {
+            while removed.load(Ordering::Relaxed) < rounds("PLFS_FLAT_RACES", 200)
+                || made.load(Ordering::Relaxed) == 0
+            {
                 let name = sub.join(format!("f{}", made.load(Ordering::Relaxed) % 50));
                 match put_new(plfs, &name, b"x") {
                     Ok(()) => {
