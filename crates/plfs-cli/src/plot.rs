@@ -369,7 +369,7 @@ fn time_unit(most: f64) -> (&'static str, f64) {
 
 fn axes(svg: &mut String, view: &View) {
     let Area { left, top, width, height } = PLOT;
-    let (right, bottom) = (left + width, top + height);
+    let bottom = top + height;
     let (unit, bytes) = byte_unit(view.to);
     let step = binary_step(view.to - view.from, 9.0);
     let first = (view.from / step).ceil();
@@ -400,25 +400,8 @@ fn axes(svg: &mut String, view: &View) {
             ),
         );
     }
-    line(
-        svg,
-        format_args!(r##"<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="#888"/>"##),
-    );
-    line(
-        svg,
-        format_args!(
-            r#"<text x="{}" y="{}" text-anchor="middle">time since the first write, {seconds}</text>"#,
-            left + width / 2.0,
-            bottom + 38.0
-        ),
-    );
-    let middle = top + height / 2.0;
-    line(
-        svg,
-        format_args!(
-            r#"<text x="22" y="{middle}" text-anchor="middle" transform="rotate(-90 22 {middle})">offset in the file, {unit}</text>"#
-        ),
-    );
+    let across = format!("time since the first write, {seconds}");
+    svg::axes(svg, &across, &format!("offset in the file, {unit}"));
 }
 
 /// Lines of several colours that would hide each other, as those of writers who take turns do: how

@@ -36,6 +36,31 @@ pub fn line(svg: &mut String, text: std::fmt::Arguments) {
     let _ = writeln!(svg, "{text}");
 }
 
+/// The two axes of the plot, and what they say.
+pub fn axes(svg: &mut String, across: &str, up: &str) {
+    let Area { left, top, width, height } = PLOT;
+    let (right, bottom) = (left + width, top + height);
+    line(
+        svg,
+        format_args!(r##"<path d="M{left} {top}V{bottom}H{right}" fill="none" stroke="#888"/>"##),
+    );
+    line(
+        svg,
+        format_args!(
+            r#"<text x="{}" y="{}" text-anchor="middle">{across}</text>"#,
+            left + width / 2.0,
+            bottom + 38.0
+        ),
+    );
+    let middle = top + height / 2.0;
+    line(
+        svg,
+        format_args!(
+            r#"<text x="22" y="{middle}" text-anchor="middle" transform="rotate(-90 22 {middle})">{up}</text>"#
+        ),
+    );
+}
+
 /// What may stand in SVG's text.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

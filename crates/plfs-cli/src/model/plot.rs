@@ -186,28 +186,7 @@ fn axes(svg: &mut String, view: &View) {
             );
         }
     }
-    line(
-        svg,
-        format_args!(
-            r##"<path d="M{left} {top}V{bottom}H{}" fill="none" stroke="#888"/>"##,
-            left + width
-        ),
-    );
-    line(
-        svg,
-        format_args!(
-            r#"<text x="{}" y="{}" text-anchor="middle">ranks</text>"#,
-            left + width / 2.0,
-            bottom + 38.0
-        ),
-    );
-    let middle = top + height / 2.0;
-    line(
-        svg,
-        format_args!(
-            r#"<text x="22" y="{middle}" text-anchor="middle" transform="rotate(-90 22 {middle})">bandwidth, MB/s</text>"#
-        ),
-    );
+    svg::axes(svg, "ranks", "bandwidth, MB/s");
 }
 
 #[cfg(test)]

@@ -545,12 +545,8 @@ impl Records {
 
     /// [`Folder::push_run`]; `at` is what the run's segment number means.
     #[inline]
-    pub fn push_run(&mut self, run: Run, at: &SegmentRef, mut stamp: impl FnMut() -> u64) {
-        let last = &mut self.stamp;
-        self.folder.push_run(run, || {
-            *last = stamp();
-            *last
-        });
+    pub fn push_run(&mut self, run: Run, at: &SegmentRef, stamp: impl FnMut() -> u64) {
+        self.folder.push_run(run, noted(&mut self.stamp, stamp));
         if let Some(entries) = &mut self.entries
             && !entries.goes_on(&run, pack(at), self.stamp)
         {
@@ -559,15 +555,11 @@ impl Records {
     }
 
     /// [`Folder::seal`].
-    pub fn seal(&mut self, mut stamp: impl FnMut() -> u64) {
+    pub fn seal(&mut self, stamp: impl FnMut() -> u64) {
         if self.folder.is_empty() {
             return;
         }
-        let last = &mut self.stamp;
-        self.folder.seal(|| {
-            *last = stamp();
-            *last
-        });
+        self.folder.seal(noted(&mut self.stamp, stamp));
         self.add(Act::Seal, 0, 0);
     }
 
@@ -578,13 +570,9 @@ impl Records {
         length: u64,
         to: (u32, u64),
         at: (&SegmentRef, &SegmentRef),
-        mut stamp: impl FnMut() -> u64,
+        stamp: impl FnMut() -> u64,
     ) {
-        let last = &mut self.stamp;
-        self.folder.relocate(from, length, to, || {
-            *last = stamp();
-            *last
-        });
+        self.folder.relocate(from, length, to, noted(&mut self.stamp, stamp));
         self.add(Act::Relocate { from, length, to }, pack(at.0), pack(at.1));
     }
 
@@ -624,15 +612,11 @@ impl Records {
     }
 
     /// [`Folder::take`]. The journal has them until they are [committed](Records::committed).
-    pub fn take(&mut self, mut stamp: impl FnMut() -> u64) -> Vec<Stamped> {
+    pub fn take(&mut self, stamp: impl FnMut() -> u64) -> Vec<Stamped> {
         if self.folder.is_empty() {
             return Vec::new();
         }
-        let last = &mut self.stamp;
-        let taken = self.folder.take(|| {
-            *last = stamp();
-            *last
-        });
+        let taken = self.folder.take(noted(&mut self.stamp, stamp));
         self.add(Act::Seal, 0, 0);
         taken
     }
@@ -662,6 +646,15 @@ impl Records {
         if let Some(entries) = &mut self.entries {
             entries.add(act, (at, to), self.stamp);
         }
+    }
+}
+
+/// `stamp`, which takes note of each that it gives.
+#[inline]
+fn noted(last: &mut u64, mut stamp: impl FnMut() -> u64) -> impl FnMut() -> u64 {
+    move || {
+        *last = stamp();
+        *last
     }
 }
 
