@@ -59,6 +59,11 @@ void signals_see_endings(void);
  * return if it has come to another one. */
 bool signals_let_end(void);
 void signals_after_fork_in_child(void);
+/* For an exec, which would swallow a signal that on_signal has: from now on the kernel ends the
+ * program. What writes have returned for is in their journals. False: signals_let_end is true. */
+bool signals_leave_endings(void);
+/* The exec has failed. */
+void signals_see_endings_again(void);
 /* system(3) has changed the actions of signals, unseen. */
 void signals_after_system(void);
 /* Can these bytes be read, or written? Touches each page of them. The answer for memory that

@@ -475,6 +475,42 @@ void signals_see_endings(void)
 	once(&done, see_endings);
 }
 
+/* Whether on_signal has the signal for its default action only. Not those that memory_is_there
+ * needs. */
+static bool ends_by_us(int sig)
+{
+	struct sigaction now;
+	return (ENDING & SIGNAL_BIT(sig)) && sig != SIGSEGV && sig != SIGBUS &&
+	       atomic_load(&asked[sig].handler) == (void *)SIG_DFL &&
+	       REAL(sigaction)(sig, NULL, &now) == 0 && now.sa_sigaction == on_signal;
+}
+
+bool signals_leave_endings(void)
+{
+	if (!atomic_load(&endings_are_seen))
+		return !signals_let_end();
+	struct sigaction leave = {.sa_handler = SIG_DFL}, now;
+	for (int sig = 1; sig < 32; sig++)
+		if (ends_by_us(sig) && REAL(sigaction)(sig, &leave, &now) == 0 &&
+			atomic_load(&asked[sig].handler) != (void *)SIG_DFL)
+			/* Another thread asked for a handler at this moment. */
+			REAL(sigaction)(sig, &now, NULL);
+	/* One that came before. */
+	return !signals_let_end();
+}
+
+void signals_see_endings_again(void)
+{
+	if (!atomic_load(&endings_are_seen))
+		return;
+	int saved = errno;
+	for (int sig = 1; sig < 32; sig++)
+		if ((ENDING & SIGNAL_BIT(sig)) &&
+			atomic_load(&asked[sig].handler) == (void *)SIG_DFL)
+			see(sig);
+	errno = saved;
+}
+
 void signals_after_system(void)
 {
 	if (atomic_load(&endings_are_seen))

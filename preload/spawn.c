@@ -45,8 +45,8 @@ static void shared_with_process(void)
 			errno = (int)-rc_; \
 			return -1; \
 		} \
-		/* An exec would swallow it. */ \
-		int failed_ = signals_let_end() ? -1 : (exec); \
+		int failed_ = signals_leave_endings() ? (exec) : -1; \
+		signals_see_endings_again(); \
 		shared_with_process(); \
 		return failed_; \
 	} while (0)

@@ -1626,7 +1626,11 @@ import signal, subprocess, sys, time
 files = ["m/f"] * 20000
 one = subprocess.Popen(["plfs", "compact", "-n", *sys.argv[1:], *files], text=True,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-time.sleep(0.3)
+def waits_for_it():
+    caught = next(line for line in open(f"/proc/{one.pid}/status") if line.startswith("SigCgt:"))
+    return int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1
+while not waits_for_it():
+    time.sleep(0.001)
 one.send_signal(signal.SIGINT)
 out, err = one.communicate()
 assert out.count("m/f") < len(files), "it was too fast"

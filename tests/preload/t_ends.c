@@ -308,8 +308,11 @@ static void *executes(void *unused)
 	return unused;
 }
 
+static unsigned after_us;
+
 /* An exec of another thread ended the one that committed, and with it the signal. If the exec comes
- * first it is the new program's. */
+ * first it is the new program's. Between exec's own commit and the kernel's exec one was lost in
+ * 60. */
 static void beside_an_exec(int sig)
 {
 	pthread_t thread;
@@ -317,7 +320,7 @@ static void beside_an_exec(int sig)
 	for (long i = 0; i < 50000; i++)
 		pwrite(i % 2 ? fd : other, "beside", 6, i * 7919 % 50000 * 100);
 	if (fork() == 0) {
-		usleep(400);
+		usleep(after_us);
 		kill(getppid(), sig);
 		_exit(0);
 	}
@@ -498,7 +501,8 @@ int main(void)
 	dies("mended", by_fault_that_is_mended, SIGSEGV);
 	dies("abort behind a handler", by_abort_behind_a_handler, SIGABRT);
 	dies("system", after_system, SIGINT);
-	dies("exec", beside_an_exec, SIGTERM);
+	for (after_us = 300; after_us <= 1000; after_us += 100)
+		dies("exec", beside_an_exec, SIGTERM);
 	dies("clone", in_a_clone, SIGTERM);
 	dies("first", as_the_first_process, SIGTERM);
 	unlink("beside");

@@ -104,6 +104,10 @@ pub fn stop() -> Result<Arc<AtomicBool>, Fail> {
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|error| Fail::Say(format!("cannot wait for signals: {error}")))?;
     }
+    // One that came between the two.
+    if SIGNAL.load(Ordering::Relaxed) != 0 {
+        stop.store(true, Ordering::Relaxed);
+    }
     Ok(stop)
 }
 
