@@ -167,7 +167,6 @@ void description_share(struct description *d)
 
 struct description *description_new(int flags, int64_t position, const plfs_packed *packed)
 {
-	fd_lock();
 	struct description *d = NULL;
 	if ((own >= 0 && (free_place || unused < arenas[own].places)) || add_arena()) {
 		d = arenas[own].base + (free_place ? free_place : unused);
@@ -176,22 +175,20 @@ struct description *description_new(int flags, int64_t position, const plfs_pack
 		else
 			unused++;
 	}
-	if (d) {
-		atomic_store(&d->own_lock, 0);
-		atomic_store(&d->is_shared, false);
-		if (atomic_load(&forking))
-			description_share(d);
-	}
-	fd_unlock();
 	if (!d)
 		return NULL;
+	/* Others see it when it is in the table, and a fork has the lock. */
+	atomic_store_explicit(&d->own_lock, 0, memory_order_relaxed);
+	atomic_store_explicit(&d->is_shared, false, memory_order_relaxed);
+	if (atomic_load(&forking))
+		description_share(d);
 	if (packed->length > 0)
 		d->packed = *packed;
 	else
 		d->packed.length = 0;
-	atomic_store(&d->flags, flags);
-	atomic_store(&d->is_replaced, false);
-	atomic_store(&d->position, position);
+	atomic_store_explicit(&d->flags, flags, memory_order_relaxed);
+	atomic_store_explicit(&d->is_replaced, false, memory_order_relaxed);
+	atomic_store_explicit(&d->position, position, memory_order_relaxed);
 	return d;
 }
 
@@ -200,13 +197,11 @@ void description_free(struct description *d, bool shared)
 	/* A thread that starts a program may have shared it since it was made. */
 	if (shared || atomic_load(&d->is_shared))
 		return;
-	fd_lock();
 	/* Of an arena before the own one: it was full, and is not looked at again. */
 	if (own >= 0 && arena_of(d) == &arenas[own]) {
 		d->next_free = free_place;
 		free_place = (uint32_t)(d - arenas[own].base);
 	}
-	fd_unlock();
 }
 
 bool description_tag(struct description *d, int fd)

@@ -49,7 +49,8 @@ struct description {
 	plfs_packed packed;
 };
 
-/* A new one, on a file of a pack if `packed` says so. NULL: no memory. */
+/* A new one, on a file of a pack if `packed` says so. NULL: no memory. fd_lock is held here, and
+ * when it is given back. */
 struct description *description_new(int flags, int64_t position, const plfs_packed *packed);
 
 /* Gives it back. `shared`: another process may know it. */

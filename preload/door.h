@@ -16,9 +16,11 @@ struct thread_state {
 	 * (threads, /proc), which must not call libplfs again: wrappers call libc directly while it
 	 * is set. */
 	int inside;
-	/* Above 0 while handlers of signals wait (signals.c), and what the thread's cancelability
-	 * was before. */
-	int depth, cancel_state;
+	/* Above 0 while handlers of signals wait (signals.c). */
+	int depth;
+	/* Cancellation is forbidden since then, and what it was before. */
+	bool forbids_cancel;
+	int cancel_state;
 	/* One is waiting; then `mask` is what the thread's was, and all are blocked. */
 	bool waiting;
 	uint64_t mask;
@@ -68,17 +70,38 @@ void signals_see_endings_again(void);
 void signals_after_system(void);
 /* Can these bytes be read, or written? Touches each page of them. The answer for memory that
  * another thread unmaps meanwhile is as good as the kernel's. */
-bool memory_is_there(const void *memory, size_t n, bool written);
+bool pages_are_there(const void *memory, size_t n, bool written);
+/* Has the kernel's SIGSEGV and SIGBUS come to us from then on? */
+extern _Atomic bool faults_are_seen;
+/* One byte: probe.S. */
+bool probe_read(const void *at), probe_write(void *at);
+/* The kernel's pages have at least this size on every machine. */
+#define SMALL_PAGE 4096
+
+static inline bool memory_is_there(const void *memory, size_t n, bool written)
+{
+	uintptr_t at = (uintptr_t)memory;
+	if (n == 0 || !atomic_load_explicit(&faults_are_seen, memory_order_relaxed))
+		return true;
+	if (n > SMALL_PAGE || ((at ^ (at + (n - 1))) >= SMALL_PAGE))
+		return pages_are_there(memory, n, written);
+	return written ? probe_write((void *)at) : probe_read(memory);
+}
+
 /* Can the string be read? Yes for NULL, which callees tell apart. If not, errno is EFAULT. */
 bool path_is_there(const char *path);
 
 /* Has the program ever asked for a cancellation of a thread? As long as it has not, reads and
- * writes need not look for one, which takes a fortieth of them. */
+ * writes need not look for one, which takes a fortieth of them, and other calls need not forbid it.
+ * The call that a thread is in at the first one of all has no cancellation point of libplfs. */
 extern _Atomic bool cancellation_used;
 static inline bool cancellation_is_used(void)
 {
 	return __builtin_expect(atomic_load_explicit(&cancellation_used, memory_order_acquire), 0);
 }
+
+void signals_forbid_cancel(void);
+void signals_allow_cancel(void);
 
 /* Around a read or a write handlers wait. To forbid cancellation and to allow it again would be an
  * eighth of it, and is not needed: nothing that it calls is a cancellation point (signals.c,
@@ -98,19 +121,20 @@ static inline void signals_resume_io(void)
 		signals_deliver();
 }
 
-/* Around any other call. Nor is the thread cancelled in it: libplfs is not made to be unwound. */
+/* Around any other call. Nor is the thread cancelled in it, in a program that cancels threads:
+ * libplfs is not made to be unwound. */
 static inline void signals_defer(void)
 {
-	if (door_thread.depth++ == 0)
-		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &door_thread.cancel_state);
+	if (door_thread.depth++ == 0 && cancellation_is_used())
+		signals_forbid_cancel();
 	atomic_signal_fence(memory_order_seq_cst);
 }
 
 static inline void signals_resume(void)
 {
 	atomic_signal_fence(memory_order_seq_cst);
-	if (door_thread.depth == 1)
-		pthread_setcancelstate(door_thread.cancel_state, NULL);
+	if (__builtin_expect(door_thread.forbids_cancel, 0) && door_thread.depth == 1)
+		signals_allow_cancel();
 	signals_resume_io();
 }
 

@@ -53,9 +53,9 @@ void fd_unlock(void)
  * interrupted. */
 #define POOL_BYTES 16384
 
+/* The lock is held. */
 static struct ofd *take_entry(void)
 {
-	fd_lock();
 	if (!free_list) {
 		struct ofd *pool = (struct ofd *)RAW(SYS_mmap, NULL, (long)POOL_BYTES,
 			(long)(PROT_READ | PROT_WRITE), (long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L,
@@ -68,21 +68,18 @@ static struct ofd *take_entry(void)
 	struct ofd *o = free_list;
 	if (o)
 		free_list = o->next_free;
-	fd_unlock();
 	return o;
 }
 
-static void give_entry(struct ofd *o)
+/* The lock is held: others only read it. */
+static void count_descriptors(unsigned more)
 {
-	o->file = NULL;
-	o->shared = NULL;
-	fd_lock();
-	o->next_free = free_list;
-	free_list = o;
-	fd_unlock();
+	unsigned n = atomic_load_explicit(&descriptors, memory_order_relaxed);
+	atomic_store_explicit(&descriptors, n + more, memory_order_relaxed);
 }
 
-struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
+/* The lock is held. */
+static struct ofd *new_entry(plfs_file *file, struct description *shared)
 {
 	struct ofd *o = take_entry();
 	if (!o)
@@ -94,8 +91,17 @@ struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
 	o->descriptors = o->is_packed || OFD_IS_PLAIN(o)	  ? 0
 			 : (ofd_flags(o) & O_ACCMODE) == O_RDONLY ? 1
 								  : 2;
-	atomic_fetch_add(&descriptors, o->descriptors);
-	atomic_store(&o->refs, 1);
+	count_descriptors(o->descriptors);
+	/* Others see it when it is in the table. */
+	atomic_store_explicit(&o->refs, 1, memory_order_relaxed);
+	return o;
+}
+
+struct ofd *ofd_new_shared(plfs_file *file, struct description *shared)
+{
+	fd_lock();
+	struct ofd *o = new_entry(file, shared);
+	fd_unlock();
 	return o;
 }
 
@@ -104,12 +110,14 @@ struct ofd *ofd_new(plfs_file *file, int flags, int64_t position)
 	plfs_packed packed;
 	packed.length = 0;
 	PLFS(plfs_door_packed(file, &packed));
+	fd_lock();
 	struct description *d = description_new(flags, position, &packed);
-	struct ofd *o = d ? ofd_new_shared(file, d) : NULL;
+	struct ofd *o = d ? new_entry(file, d) : NULL;
 	if (o)
 		o->forks++;
 	else if (d)
 		description_free(d, false);
+	fd_unlock();
 	return o;
 }
 
@@ -160,9 +168,14 @@ bool fd_is_packed(int fd)
 int ofd_close(struct ofd *o)
 {
 	int rc = PLFS(plfs_close(o->file));
-	atomic_fetch_sub(&descriptors, o->descriptors);
+	fd_lock();
+	count_descriptors(-o->descriptors);
 	description_free(o->shared, o->forks != atomic_load(&forks));
-	give_entry(o);
+	o->file = NULL;
+	o->shared = NULL;
+	o->next_free = free_list;
+	free_list = o;
+	fd_unlock();
 	return rc;
 }
 
@@ -274,19 +287,13 @@ void fd_park_held(int fd, struct ofd *o)
 		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 }
 
-int64_t ofd_position(struct ofd *o, int fd)
+int64_t ofd_kernel_position(struct ofd *o, int fd)
 {
-	int64_t at = atomic_load_explicit(&o->shared->position, memory_order_relaxed);
-	return at == POSITION_IN_KERNEL ? seek_in_kernel(o, fd, 0, SEEK_CUR) : at;
+	return seek_in_kernel(o, fd, 0, SEEK_CUR);
 }
 
-int ofd_set_position(struct ofd *o, int fd, int64_t position)
+int ofd_set_kernel_position(struct ofd *o, int fd, int64_t position)
 {
-	if (atomic_load_explicit(&o->shared->position, memory_order_relaxed) !=
-		POSITION_IN_KERNEL) {
-		atomic_store_explicit(&o->shared->position, position, memory_order_relaxed);
-		return 0;
-	}
 	int64_t at = seek_in_kernel(o, fd, position, SEEK_SET);
 	/* What moved it is done. Other programs that share it are told by the next one. */
 	if (at == OFD_IS_GONE) {
@@ -305,11 +312,9 @@ void ofd_set_flags(struct ofd *o, int flags)
 		;
 }
 
-void ofd_learn_flags(struct ofd *o, int fd)
+void ofd_learn_kernel_flags(struct ofd *o, int fd)
 {
-	if (atomic_load_explicit(&o->shared->position, memory_order_relaxed) !=
-			POSITION_IN_KERNEL ||
-		!OFD_IS_PLAIN(o))
+	if (!OFD_IS_PLAIN(o))
 		return;
 	fd_hold_numbers();
 	int flags = fd_is_at(fd, o) ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL) : -1;

@@ -158,9 +158,21 @@ static inline int ofd_flags(struct ofd *o)
 /* Takes over those of the flags that F_SETFL changes. */
 void ofd_set_flags(struct ofd *o, int flags);
 
+/* Is the position of o the kernel's? */
+static inline bool ofd_position_is_kernels(struct ofd *o)
+{
+	return atomic_load_explicit(&o->shared->position, memory_order_relaxed) ==
+	       POSITION_IN_KERNEL;
+}
+
 /* Another program may have changed the flags of a plain file that it shares with us: those are the
  * kernel's, as its position is. */
-void ofd_learn_flags(struct ofd *o, int fd);
+void ofd_learn_kernel_flags(struct ofd *o, int fd);
+static inline void ofd_learn_flags(struct ofd *o, int fd)
+{
+	if (ofd_position_is_kernels(o))
+		ofd_learn_kernel_flags(o, fd);
+}
 
 /* How many descriptors of its own libplfs may need for all entries. */
 unsigned ofd_descriptors(void);
@@ -170,8 +182,22 @@ unsigned ofd_descriptors(void);
 #define OFD_IS_GONE (-4096)
 
 /* The position, or a negative errno, or OFD_IS_GONE. Its lock is held, or the answer may be old. */
-int64_t ofd_position(struct ofd *o, int fd);
-int ofd_set_position(struct ofd *o, int fd, int64_t position);
+int64_t ofd_kernel_position(struct ofd *o, int fd);
+static inline int64_t ofd_position(struct ofd *o, int fd)
+{
+	return ofd_position_is_kernels(o)
+		       ? ofd_kernel_position(o, fd)
+		       : atomic_load_explicit(&o->shared->position, memory_order_relaxed);
+}
+
+int ofd_set_kernel_position(struct ofd *o, int fd, int64_t position);
+static inline int ofd_set_position(struct ofd *o, int fd, int64_t position)
+{
+	if (ofd_position_is_kernels(o))
+		return ofd_set_kernel_position(o, fd, position);
+	atomic_store_explicit(&o->shared->position, position, memory_order_relaxed);
+	return 0;
+}
 
 /* Makes the position of o, at fd, the kernel's, for who has the descriptor alone. Its description
  * is locked. */

@@ -36,8 +36,10 @@ static bool writable(struct ofd *o)
 }
 
 /* Bytes of the vector, or -EINVAL as readv(2). */
-static ssize_t iov_bytes(const struct iovec *iov, int n)
+static inline ssize_t iov_bytes(const struct iovec *iov, int n)
 {
+	if (n == 1)
+		return iov->iov_len > SSIZE_MAX ? -EINVAL : (ssize_t)iov->iov_len;
 	if (n < 0 || n > IOV_MAX)
 		return -EINVAL;
 	size_t sum = 0;
@@ -51,8 +53,10 @@ static ssize_t iov_bytes(const struct iovec *iov, int n)
  * time of its copy's tenth. */
 #define TOUCH_MAX ((ssize_t)1 << 20)
 
-static bool is_there(const struct iovec *iov, int n, ssize_t len, bool written)
+static inline bool is_there(const struct iovec *iov, int n, ssize_t len, bool written)
 {
+	if (n == 1)
+		return memory_is_there(iov->iov_base, (size_t)len, written);
 	for (int i = 0; i < n && len > 0; i++) {
 		size_t part = (size_t)len < iov[i].iov_len ? (size_t)len : iov[i].iov_len;
 		if (!memory_is_there(iov[i].iov_base, part, written))
@@ -62,15 +66,12 @@ static bool is_there(const struct iovec *iov, int n, ssize_t len, bool written)
 	return true;
 }
 
-/* Can the memory of a vector be used, for `len` bytes in all that go from or to `offset`? A read
- * needs room for what the file has. */
-static bool buffers_are_there(
-	struct ofd *o, const struct iovec *iov, int n, ssize_t len, bool reads, int64_t offset)
+/* Can the memory of a vector be written, for `len` bytes in all from `offset`? There must be room
+ * for what the file has. */
+static bool has_room(struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t offset)
 {
-	if (!(reads && len > TOUCH_MAX) && is_there(iov, n, len, reads))
+	if (len <= TOUCH_MAX && is_there(iov, n, len, true))
 		return true;
-	if (!reads)
-		return false;
 	int64_t end = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
 	if (end < 0 || end <= offset)
 		return true;
@@ -86,7 +87,7 @@ ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset
 	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
-	if (!buffers_are_there(o, iov, n, len, true, offset))
+	if (!has_room(o, iov, n, len, offset))
 		return -EFAULT;
 	if (n == 1)
 		return PLFS_IO(plfs_pread(o->file, iov->iov_base,
@@ -105,7 +106,7 @@ static ssize_t append(struct ofd *o, const struct iovec *iov, int n, int64_t *at
 }
 
 /* What O_SYNC and RWF_SYNC add to a write. */
-static ssize_t finish_write(struct ofd *o, ssize_t done, int rwf)
+static inline ssize_t finish_write(struct ofd *o, ssize_t done, int rwf)
 {
 	int rc = 0;
 	if (done > 0 && ((rwf & RWF_SYNC_ANY) || (ofd_flags(o) & O_DSYNC)))
@@ -163,39 +164,48 @@ EXPORT int prlimit(
 }
 ALIAS(prlimit, prlimit64);
 
-/* Writes `len` bytes, and where from is in *at then: with O_APPEND not where it said. */
-static ssize_t write_at(
-	struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t *at, int rwf)
+static inline ssize_t write_or_append(
+	struct ofd *o, const struct iovec *iov, int n, int64_t *at, bool appends)
 {
-	if (!buffers_are_there(o, iov, n, len, false, 0))
-		return -EFAULT;
-	/* Linux appends whatever the offset if O_APPEND is set. */
-	bool appends = (ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND);
-	uint64_t limit = atomic_load_explicit(&size_limit, memory_order_relaxed);
-	if (__builtin_expect(limit != UINT64_MAX, 0)) {
-		int64_t from = appends ? PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END)) : *at;
-		if (from >= 0 && (uint64_t)from + (uint64_t)len > limit) {
-			if ((uint64_t)from >= limit)
-				return size_is_allowed((uint64_t)from + 1) ? 0 : -EFBIG;
-			/* What there is room for, of the first part at least. */
-			len = (ssize_t)(limit - (uint64_t)from);
-			int whole = 0;
-			while (whole < n && (size_t)len >= iov[whole].iov_len)
-				len -= (ssize_t)iov[whole++].iov_len;
-			if (whole == 0) {
-				struct iovec first = {iov->iov_base, (size_t)len};
-				return write_at(o, &first, 1, len, at, rwf);
-			}
-			n = whole;
-			len = iov_bytes(iov, n);
-		}
-	}
 	if (appends)
 		return append(o, iov, n, at);
 	if (n == 1)
 		return PLFS_IO(plfs_pwrite(o->file, iov->iov_base,
-			(size_t)len > MOVE_MAX ? MOVE_MAX : (size_t)len, *at));
+			iov->iov_len > MOVE_MAX ? MOVE_MAX : iov->iov_len, *at));
 	return PLFS_IO(plfs_pwritev(o->file, iov, n, *at));
+}
+
+/* What there is room for below the limit, of the first part at least. */
+static __attribute__((noinline)) ssize_t write_to_limit(struct ofd *o, const struct iovec *iov,
+	int n, ssize_t len, int64_t *at, bool appends, uint64_t limit)
+{
+	int64_t from = appends ? PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END)) : *at;
+	if (from < 0 || (uint64_t)from + (uint64_t)len <= limit)
+		return write_or_append(o, iov, n, at, appends);
+	if ((uint64_t)from >= limit)
+		return size_is_allowed((uint64_t)from + 1) ? 0 : -EFBIG;
+	len = (ssize_t)(limit - (uint64_t)from);
+	int whole = 0;
+	while (whole < n && (size_t)len >= iov[whole].iov_len)
+		len -= (ssize_t)iov[whole++].iov_len;
+	if (whole > 0)
+		return write_or_append(o, iov, whole, at, appends);
+	struct iovec first = {iov->iov_base, (size_t)len};
+	return write_or_append(o, &first, 1, at, appends);
+}
+
+/* Writes `len` bytes, and where from is in *at then: with O_APPEND not where it said. */
+static inline ssize_t write_at(
+	struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t *at, int rwf)
+{
+	if (!is_there(iov, n, len, false))
+		return -EFAULT;
+	/* Linux appends whatever the offset if O_APPEND is set. */
+	bool appends = (ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND);
+	uint64_t limit = atomic_load_explicit(&size_limit, memory_order_relaxed);
+	return __builtin_expect(limit == UINT64_MAX, 1)
+		       ? write_or_append(o, iov, n, at, appends)
+		       : write_to_limit(o, iov, n, len, at, appends, limit);
 }
 
 ssize_t ofd_pwritev(struct ofd *o, int fd, const struct iovec *iov, int n, int64_t offset, int rwf)

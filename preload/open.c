@@ -70,7 +70,7 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	/* Without room for the descriptors that reads and writes of the open files will need, every
 	 * write would fail where the open had not. Of a file of a pack libplfs has counted before
 	 * it made or cut it. */
-	if (fd >= 0 && !fd_is_packed(fd) && !door_has_room(fd)) {
+	if (fd >= 0 && !door_has_room(fd) && !fd_is_packed(fd)) {
 		door_close(fd);
 		errno = EMFILE;
 		return -1;

@@ -76,7 +76,8 @@ bool path_is_hidden(int dirfd, const char *path)
 	int saved = errno;
 	bool is_there = path_is_there(path);
 	errno = saved;
-	size_t len = path && is_there ? strlen(path) : 0, from;
+	/* Most have no dot, and that is soon seen. */
+	size_t len = path && is_there && strchr(path, '.') ? strlen(path) : 0, from;
 	while (len > 0 && path[len - 1] == '/')
 		len--;
 	for (from = len; from > 0 && path[from - 1] != '/'; from--)

@@ -66,6 +66,10 @@ int path_of_packed(const char *path)
 	errno = saved;
 	if (!there || !path || path[0] != '/')
 		return -1;
+	/* Most paths begin with something else. */
+	const char *device = after(path, "/dev/");
+	if (device ? *device != 'f' && !after(device, "std") : path[1] != 'p')
+		return -1;
 	for (int fd = 0; fd < 3; fd++)
 		if (!strcmp(path, streams[fd]))
 			return fd_is_packed(fd) ? fd : -1;

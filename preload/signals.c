@@ -36,12 +36,9 @@ static struct {
 /* What we set, or emulate, ourselves. */
 #define OUR_FLAGS (SA_SIGINFO | SA_ONSTACK | (int)SA_RESETHAND)
 
-/* Faults of memory_is_there end here; NULL while none is expected. The compiler's own setjmp takes
- * five words, and a read or a write with it 2 ns less. */
-#define PROBE_WORDS 5
-static __thread void **volatile probe __attribute__((tls_model("initial-exec")));
-/* Does on_signal get SIGSEGV and SIGBUS? */
-static _Atomic bool faults_are_seen;
+/* probe.S. */
+extern const char probe_begin[], probe_end[], probe_failed[];
+_Atomic bool faults_are_seen;
 
 /* Signals that on_signal gets for their default action, too. */
 static _Atomic uint64_t seen;
@@ -273,16 +270,27 @@ static void call_handler(int sig, siginfo_t *info, void *context)
 		commit_all();
 }
 
+/* A look at memory that is not there: it goes on with that. */
+static bool fails_probe(int sig, ucontext_t *context)
+{
+#if defined(__x86_64__)
+	greg_t *next = &context->uc_mcontext.gregs[REG_RIP];
+#else
+	unsigned long long *next = &context->uc_mcontext.pc;
+#endif
+	if ((sig != SIGSEGV && sig != SIGBUS) || (uintptr_t)*next < (uintptr_t)probe_begin ||
+		(uintptr_t)*next >= (uintptr_t)probe_end)
+		return false;
+	*next = (__typeof__(*next))(uintptr_t)probe_failed;
+	return true;
+}
+
 static void on_signal(int sig, siginfo_t *info, void *context)
 {
-	int saved = errno;
 	bool fault = is_fault(sig, info);
-	if (fault && probe && (sig == SIGSEGV || sig == SIGBUS)) {
-		void **to = probe;
-		probe = NULL;
-		signals_restore((uint64_t *)&((ucontext_t *)context)->uc_sigmask);
-		__builtin_longjmp(to, 1);
-	}
+	if (fault && fails_probe(sig, context))
+		return;
+	int saved = errno;
 	if (door_thread.depth == 0) {
 		/* It may be on an alternate stack. After siglongjmp the question stays. */
 		uintptr_t stack = own_stack;
@@ -517,46 +525,24 @@ void signals_after_system(void)
 		own_stack_call(see_endings, NULL);
 }
 
-/* The kernel's pages have at least this size on every machine. */
-#define PAGE 4096
+static uintptr_t next_page(uintptr_t at)
+{
+	return (at | (SMALL_PAGE - 1)) + 1;
+}
 
-static __attribute__((noinline)) void touch(const void *memory, size_t n, bool written)
+bool pages_are_there(const void *memory, size_t n, bool written)
 {
 	uintptr_t at = (uintptr_t)memory, last = at + (n - 1);
-	while (at <= last) {
-		/* Or with nothing: what other threads write there meanwhile stays. */
-		if (written)
-			__atomic_fetch_or((char *)at, 0, __ATOMIC_RELAXED);
-		else
-			(void)*(volatile char *)at;
-		uintptr_t next = (at | (PAGE - 1)) + 1;
-		if (next <= at)
-			break;
+	if (last < at)
+		return false;
+	for (;;) {
+		if (!(written ? probe_write((void *)at) : probe_read((void *)at)))
+			return false;
+		uintptr_t next = next_page(at);
+		if (next <= at || next > last)
+			return true;
 		at = next;
 	}
-}
-
-static __attribute__((noinline)) void touch_string(const char *string)
-{
-	for (volatile const char *at = string; *at; at++)
-		;
-}
-
-bool memory_is_there(const void *memory, size_t n, bool written)
-{
-	if (n == 0 || !atomic_load_explicit(&faults_are_seen, memory_order_relaxed))
-		return true;
-	if ((uintptr_t)memory + (n - 1) < n - 1)
-		return false;
-	void *here[PROBE_WORDS];
-	if (__builtin_setjmp(here))
-		return false;
-	probe = here;
-	atomic_signal_fence(memory_order_seq_cst);
-	touch(memory, n, written);
-	atomic_signal_fence(memory_order_seq_cst);
-	probe = NULL;
-	return true;
 }
 
 bool path_is_there(const char *path)
@@ -566,17 +552,14 @@ bool path_is_there(const char *path)
 	signals_see_faults();
 	if (!atomic_load_explicit(&faults_are_seen, memory_order_relaxed))
 		return true;
-	void *here[PROBE_WORDS];
-	if (__builtin_setjmp(here)) {
-		errno = EFAULT;
-		return false;
+	while (probe_read(path)) {
+		size_t left = next_page((uintptr_t)path) - (uintptr_t)path;
+		if (strnlen(path, left) < left)
+			return true;
+		path += left;
 	}
-	probe = here;
-	atomic_signal_fence(memory_order_seq_cst);
-	touch_string(path);
-	atomic_signal_fence(memory_order_seq_cst);
-	probe = NULL;
-	return true;
+	errno = EFAULT;
+	return false;
 }
 
 /* Cancellation. libplfs is not made to be unwound, and a read or a write does not forbid it. So
@@ -584,6 +567,18 @@ bool path_is_there(const char *path)
  * of it there; tests/preload `cancellation_points` reads what it imports. */
 
 _Atomic bool cancellation_used;
+
+void signals_forbid_cancel(void)
+{
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &door_thread.cancel_state);
+	door_thread.forbids_cancel = true;
+}
+
+void signals_allow_cancel(void)
+{
+	door_thread.forbids_cancel = false;
+	pthread_setcancelstate(door_thread.cancel_state, NULL);
+}
 
 EXPORT int pthread_cancel(pthread_t thread)
 {

@@ -14,6 +14,7 @@ mod door;
 mod error;
 mod flat;
 mod handle;
+mod heap;
 mod here;
 mod in_place;
 mod index;
@@ -32,7 +33,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Once, OnceLock, PoisonError, RwLockWriteGuard, TryLockError};
+use std::sync::{OnceLock, PoisonError, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use plfs_core::store::{Errno, Links};
@@ -64,21 +65,6 @@ impl Failure {
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
-
-/// The library's own heap. A handler of a signal may open a file while the thread that it
-/// interrupted is in libc's malloc; in the middle of a call of ours no handler runs
-/// (preload/signals.c).
-#[global_allocator]
-static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
-
-/// The child of a fork finds the heap unlocked. Called before anything else that asks for handlers
-/// around a fork, so that the heap is locked last and unlocked first.
-pub(crate) fn protect_heap() {
-    static DONE: Once = Once::new();
-    // SAFETY: it asks to be called before anything is allocated, because of forks before. One in
-    // another thread before this process has used PLFS at all would have to hit an allocation.
-    DONE.call_once(|| unsafe { dlmalloc::enable_alloc_after_fork() });
-}
 
 /// Longest sentence kept, in bytes: a path of 4,096 (PATH_MAX) is cut.
 const SENTENCE_MAX: usize = 1024;
@@ -174,7 +160,7 @@ pub(crate) fn plfs_if_there() -> Option<&'static Plfs> {
 /// The process's PLFS, set up at the first call from the environment.
 pub(crate) fn plfs() -> Result<&'static Plfs> {
     let plfs = PLFS.get_or_init(|| {
-        protect_heap();
+        heap::protect();
         let plfs = Config::from_env().map(Plfs::posix);
         if plfs.is_ok() {
             // SAFETY: the handlers are plain functions that stay loaded as long as this library,
@@ -274,7 +260,9 @@ pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<PathBuf> {
 /// Whether a part of the path is `..`.
 pub(crate) fn has_parent(path: &Path) -> bool {
     // Quicker than to take it apart.
-    let may_have = path.as_os_str().as_bytes().windows(2).any(|two| two == b"..");
+    let bytes = path.as_os_str().as_bytes();
+    // Most have no dot, and that is soon seen.
+    let may_have = bytes.contains(&b'.') && bytes.windows(2).any(|two| two == b"..");
     may_have && path.components().any(|part| part == Component::ParentDir)
 }
 

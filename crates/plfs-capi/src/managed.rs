@@ -12,7 +12,7 @@ use plfs_core::config::managed_dirs as managed_dirs_of_process;
 use syscalls::{Sysno, syscall2};
 
 use crate::flat;
-use crate::{Result, here, plfs_if_there, protect_heap, where_it_leads};
+use crate::{Result, heap, here, plfs_if_there, where_it_leads};
 
 /// Room on the stack for the directory that a relative path begins at. Every open and stat of a
 /// program comes here, signal handlers' and those of threads with 16 KiB of stack, too; a longer
@@ -74,7 +74,7 @@ fn normal(path: &[u8]) -> Vec<u8> {
 pub(crate) fn managed_dirs() -> &'static [Vec<u8>] {
     static MANAGED: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     MANAGED.get_or_init(|| {
-        protect_heap();
+        heap::protect();
         here::know_the_clock();
         let paths = managed_dirs_of_process();
         // A relative path would change its meaning with the current directory.
@@ -195,7 +195,23 @@ fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Whether `path`, taken from `from`, is a managed directory or lies below one.
 pub(crate) fn is_below(from: &[u8], path: &[u8]) -> bool {
+    if from.is_empty() && is_normal(path) {
+        return managed_dirs().iter().any(|dir| begins_with(path, dir));
+    }
     managed_dirs().iter().any(|dir| lies_below(dir, parts(from).chain(parts(path))))
+}
+
+/// Whether an absolute path is certainly normal: it has neither an empty part nor one that begins
+/// with a dot. All is looked at, many bytes at a time.
+fn is_normal(path: &[u8]) -> bool {
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let found = pairs.fold(false, |found, (a, b)| found | (*a == b'/') & matches!(b, b'/' | b'.'));
+    path.first() == Some(&b'/') && !found
+}
+
+/// [`lies_below`] of a normal path.
+fn begins_with(path: &[u8], dir: &[u8]) -> bool {
+    path.strip_prefix(dir).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
 /// The directory that paths relative to `dirfd` begin at, if it fits into `room`.

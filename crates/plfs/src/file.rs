@@ -982,14 +982,11 @@ impl File {
         };
         // The thread of `autocommit` may look at the file just now: were it the last to let go, the
         // end would come some time after this call, or, in a program that ends, never.
-        let committing = logical.committing.clone();
-        let alone = lock(&committing);
-        let last = Arc::into_inner(logical);
+        let committing = logical.committing.get().cloned();
+        let alone = committing.as_ref().map(|committing| lock(committing));
+        let mut last = Arc::into_inner(logical);
         drop(alone);
-        let finished = match last {
-            Some(mut logical) => logical.finish(),
-            None => Ok(()),
-        };
+        let finished = last.as_mut().map_or(Ok(()), LogicalFile::finish);
         looked.and(committed).and(finished)
     }
 

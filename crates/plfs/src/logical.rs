@@ -109,8 +109,9 @@ pub(crate) struct LogicalFile {
     /// The thread of `autocommit` will commit it.
     pub(crate) watched: AtomicBool,
     pace: Mutex<Pace>,
-    /// Held by that thread as long as it uses the file, and by who must be the last to use it.
-    pub(crate) committing: Arc<Mutex<()>>,
+    /// Held by that thread as long as it uses the file, and by who must be the last to use it. Not
+    /// there as long as the thread has never heard of the file.
+    pub(crate) committing: OnceLock<Arc<Mutex<()>>>,
     /// Handles of the process on plain files, for a file that was one.
     pub(crate) in_place: OnceLock<Arc<InPlace>>,
     /// What another process said that it has seen, which the first write need not look for then.
@@ -154,7 +155,7 @@ impl Pace {
 
 impl autocommit::Autocommit for LogicalFile {
     fn committing(&self) -> &Arc<Mutex<()>> {
-        &self.committing
+        self.committing.get_or_init(Arc::default)
     }
 
     fn every(&self) -> Duration {
@@ -227,7 +228,7 @@ impl LogicalFile {
             given_horizon: Mutex::new(None),
             watched: AtomicBool::new(false),
             pace: Mutex::default(),
-            committing: Arc::default(),
+            committing: OnceLock::new(),
             container,
             config,
             totals: Mutex::new(Totalizer::new(summary)),
@@ -806,7 +807,7 @@ impl LogicalFile {
 
     /// Commits and gives up the log set; the next write joins again.
     pub(crate) fn leave(&self) -> Result<()> {
-        let _alone = lock(&self.committing);
+        let _alone = self.committing.get().map(|committing| lock(committing));
         self.leave_alone()
     }
 
@@ -875,12 +876,21 @@ impl LogicalFile {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
-        let is_held_by_mark = self.is_held_by_mark();
-        let result = self.leave_alone();
-        if is_held_by_mark {
-            self.nameless.store(true, Ordering::Release);
-        }
-        let removed = self.remove_if_nameless();
+        let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let result = match writer {
+            None => Ok(()),
+            Some(_) => {
+                let is_held_by_mark = self.is_held_by_mark();
+                let left = self.leave_alone();
+                if is_held_by_mark {
+                    self.nameless.store(true, Ordering::Release);
+                }
+                left
+            }
+        };
+        let guard = self.guard.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let held = guard.hold.take().is_some();
+        let removed = self.remove_if_left_nameless(held);
         result.and(removed)
     }
 
@@ -891,6 +901,11 @@ impl LogicalFile {
         // it, they removed it themselves. Our own claim goes first: who removes the name after we
         // have looked must not leave the data to us.
         let held = lock(&self.guard).hold.take().is_some();
+        self.remove_if_left_nameless(held)
+    }
+
+    /// [`LogicalFile::remove_if_nameless`] by who has given up the claim that it `held`.
+    fn remove_if_left_nameless(&self, held: bool) -> Result<()> {
         if self.in_place.get().is_some_and(|all| all.has(self.container.identity)) {
             // Another handle of the process takes the file for a plain one. It looks again when it
             // is used or closed, and does this.

@@ -778,7 +778,8 @@ impl Committing<'_> {
 }
 
 impl State {
-    #[inline]
+    // The run is not copied.
+    #[inline(always)]
     fn push_run(&mut self, run: Run, set: &LogSet) {
         let at = match run.segment {
             // It has no data.

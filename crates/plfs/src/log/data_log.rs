@@ -270,6 +270,7 @@ impl DataLog {
     }
 
     /// Counts what the buffer has more, or nothing if it is empty.
+    #[inline]
     fn count(&mut self) {
         if self.buffer.len() > self.counted_bytes {
             let step = COUNTED_BYTES.min(self.travel.buffer_bytes / 16);
@@ -288,7 +289,41 @@ impl DataLog {
     ///
     /// `moved` hears of bytes of earlier calls that have another place than those were told, also
     /// if this one fails; so it is with the other calls that have it.
+    #[inline]
     pub fn buffer(&mut self, bytes: &[u8], moved: &mut dyn FnMut(Moved)) -> Result<Placed> {
+        let length = bytes.len() as u64;
+        let place = match self.travel.behind || self.is_stuck {
+            true => None,
+            false => self.regions.place_in_current(length),
+        };
+        if let Some((segment, physical)) = place
+            && self.goes_on(segment, physical, bytes.len())
+        {
+            self.buffer.extend(bytes);
+            self.count();
+            return Ok(Placed { segment, physical, length });
+        }
+        self.buffer_slowly(place, bytes, moved)
+    }
+
+    /// Whether the buffer takes so many bytes more, which go there, without becoming full.
+    #[inline]
+    fn goes_on(&self, segment: u32, physical: u64, bytes: usize) -> bool {
+        let end = self.buffer_at + self.buffer.len() as u64;
+        let left = self.travel.buffer_bytes - (end as usize & (self.travel.buffer_bytes - 1));
+        (self.buffer_segment, end) == (segment, physical)
+            && bytes < left
+            && self.buffer.has_room(bytes)
+            && !self.holds_back_too_much()
+    }
+
+    /// [`DataLog::buffer`] of bytes that may have their place already.
+    fn buffer_slowly(
+        &mut self,
+        mut place: Option<(u32, u64)>,
+        bytes: &[u8],
+        moved: &mut dyn FnMut(Moved),
+    ) -> Result<Placed> {
         if self.travel.behind {
             self.recall(moved)?;
             self.in_flight.failure()?;
@@ -298,7 +333,10 @@ impl DataLog {
         }
         let mut tries = 0..TRIES;
         loop {
-            let (segment, physical) = self.reserve(bytes.len() as u64)?;
+            let (segment, physical) = match place.take() {
+                Some(place) => place,
+                None => self.reserve(bytes.len() as u64)?,
+            };
             let (taken, error) = self.buffer_at(bytes, (segment, physical), moved)?;
             let Some(error) = error else {
                 return Ok(Placed { segment, physical, length: taken as u64 });

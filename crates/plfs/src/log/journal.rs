@@ -354,15 +354,25 @@ impl Buffer {
         }
     }
 
+    /// Whether it takes so many bytes more as it is; an empty one takes none.
+    #[inline]
+    pub fn has_room(&self, bytes: usize) -> bool {
+        !self.is_empty() && bytes <= self.capacity() - self.end
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        match &self.memory {
+            Memory::Private(memory) => memory.capacity(),
+            Memory::Shared { capacity, .. } => *capacity,
+        }
+    }
+
     /// Sees to it that it can have so many bytes, of `most` that it may have in the end. Gives how
     /// many it can.
     #[inline]
     pub fn reserve(&mut self, bytes: usize, most: usize) -> usize {
-        let capacity = match &self.memory {
-            Memory::Private(memory) => memory.capacity(),
-            Memory::Shared { capacity, .. } => *capacity,
-        };
-        if self.begin + bytes <= capacity { bytes } else { self.grow(bytes, most) }
+        if self.begin + bytes <= self.capacity() { bytes } else { self.grow(bytes, most) }
     }
 
     #[cold]
