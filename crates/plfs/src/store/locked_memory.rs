@@ -137,24 +137,48 @@ impl LockedMemory {
             let mode = Mode::RUSR | Mode::WUSR;
             with_room_to_keep(|| rustix::fs::open(path, flags | OFlags::EXCL, mode))
         };
-        let file = match open() {
-            Err(Errno::EXIST) => {
-                match LockedMemory::inherit(path, uid)? {
-                    Inherited::Held => return Err(Errno::EXIST),
-                    Inherited::Left(left) => left.remove(),
-                    Inherited::Nothing => {}
+        let mut tries = 0;
+        let file = loop {
+            let file = match open() {
+                Err(Errno::EXIST) => {
+                    match LockedMemory::inherit(path, uid)? {
+                        Inherited::Held => return Err(Errno::EXIST),
+                        Inherited::Left(left) => left.remove(),
+                        Inherited::Nothing => {}
+                    }
+                    open()
                 }
-                open()
+                other => other,
+            };
+            let file = BareFd::new(file?);
+            // Whoever looks for what the dead have left has it locked for a moment, and removes it
+            // as that of one who died here.
+            let locked = loop {
+                match flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+                    Err(Errno::AGAIN) if tries < ENDED_TRIES => {
+                        thread::sleep(Duration::from_micros(100));
+                        tries += 1;
+                    }
+                    other => break other,
+                }
+            };
+            if let Err(errno) = locked {
+                let _ = rustix::fs::unlink(path);
+                return Err(errno);
             }
-            other => other,
+            if same_file(file.as_fd(), path) {
+                break file;
+            }
+            tries += 1;
+            if tries > ENDED_TRIES {
+                return Err(Errno::AGAIN);
+            }
         };
-        let file = BareFd::new(file?);
         let made = (|| {
             // Overlays map the file that is below, and say nothing of its lock.
             if rustix::fs::fstatfs(file.as_fd())?.f_type != FsWord::from(linux::TMPFS_MAGIC) {
                 return Err(Errno::OPNOTSUPP);
             }
-            flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive)?;
             allocate(&file, 0, first.max(NUMBERS_BYTES))?;
             let memory = LockedMemory::map(&file, path, most)?;
             let holder = u64::from(ProcessFacts::of_this_process().pid_namespace) << 32
@@ -356,6 +380,34 @@ mod tests {
 
     fn me() -> u32 {
         rustix::process::geteuid().as_raw()
+    }
+
+    /// A `plfs run` looked for what the dead had left, between the open and the lock of a new file:
+    /// so one of 3,000 files that a process wrote had no journal, and SIGKILL lost it.
+    #[test]
+    fn one_is_made_though_somebody_looks_at_it() {
+        let path = path();
+        let ends = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let looks = [false, true].map(|inherits| {
+            let (path, ends) = (path.clone(), ends.clone());
+            std::thread::spawn(move || {
+                while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    match inherits {
+                        true => drop(LockedMemory::inherit(&path, me()).unwrap()),
+                        false => drop(LockedMemory::look(&path, me()).unwrap()),
+                    }
+                }
+            })
+        });
+        for _ in 0..3000 {
+            let memory = LockedMemory::create(&path, me(), 4096, 1 << 20).unwrap();
+            assert!(memory.is_at_its_path());
+            memory.remove();
+        }
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        for thread in looks {
+            thread.join().unwrap();
+        }
     }
 
     #[test]
