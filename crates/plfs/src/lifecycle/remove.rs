@@ -40,7 +40,7 @@ impl Hold {
     pub fn take(container: &Container, shared_memory: Option<&Path>) -> Result<Hold> {
         if container.local {
             let mut own = None;
-            for _ in 0..100 {
+            for _ in 0..HOLD_TRIES {
                 if let Some(held) = Hold::lock(container, &mut own)? {
                     // Who removes it has the lock until all is gone: it is there whole, or not at
                     // all.
@@ -104,6 +104,10 @@ impl Hold {
             .then_some(Hold(HoldKind::Node(None))))
     }
 }
+
+/// How often a process tries to hold a container that another one has alone, a millisecond apart:
+/// that looks whether it may go, and may be stopped, or removes it.
+const HOLD_TRIES: u32 = if cfg!(feature = "shuttle") { 100 } else { 10_000 };
 
 /// A container that is not there was removed under who has it open.
 fn gone(errno: Errno) -> Errno {

@@ -77,13 +77,22 @@ impl Plfs {
 
     /// The container of a name that is about to be removed, for [`Plfs::drop_container`]; `None`
     /// for other files. Costs nothing where there are no containers: then and now somebody looks.
+    ///
+    /// If this process has it open it holds it from now on, and not only when the name is gone:
+    /// another process that closes it then, as a child of this one, would take the data away.
     pub fn container_to_remove(&self, path: &Path) -> Option<(Container, Superblock)> {
         if self.is_barren(path) {
             return None;
         }
         // A name that cannot be understood can still be removed; what it leaves is garbage for
         // `check`.
-        self.container_to_change(path, Links::Stay).unwrap_or(None)
+        let found = self.container_to_change(path, Links::Stay).unwrap_or(None)?;
+        let open = lock(&self.process.open).get(&found.0.identity).and_then(Weak::upgrade);
+        if let Some(open) = open {
+            open.container.open_now();
+            let _ = open.hold();
+        }
+        Some(found)
     }
 
     /// Counts when this process made a container, or began to use one that was a plain file: what
