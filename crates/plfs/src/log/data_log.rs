@@ -10,9 +10,11 @@ use super::LogSet;
 use super::flusher::{self, InFlight, Refused, Target, write_behind};
 use super::journal::{Buffer, Journal};
 use super::log_set::{FileName, open_to_readers};
+use super::steering::{self, Steering};
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Error, Result};
 use crate::store::machine::boot_time_ns;
+use crate::store::rates::Rates;
 use crate::store::{self, CachedFile, Links, Open, StoreFile};
 use crate::sync::Arc;
 use crate::sync::plain::atomic::{AtomicUsize, Ordering};
@@ -88,6 +90,15 @@ pub struct Moved {
     pub segments: (SegmentRef, SegmentRef),
 }
 
+/// Whether a log chooses between targets.
+enum Steers {
+    /// Nobody has looked.
+    Unknown,
+    /// It has no choice.
+    No,
+    Yes(Box<Steering>),
+}
+
 /// How often somebody looks for room on other backends in one call. Each try makes a segment; a
 /// file has few backends.
 const TRIES: usize = 16;
@@ -100,7 +111,9 @@ const REST_NS: u64 = 1_000_000_000;
 pub struct DataLog {
     container: Arc<Container>,
     set: Arc<LogSet>,
+    /// The stream of all its regions, unless there are several targets to choose from.
     stream: u16,
+    steering: Steers,
     travel: Travel,
     budget_bytes: usize,
     segments: Vec<Segment>,
@@ -172,6 +185,7 @@ impl DataLog {
         travel.direct_bytes = travel.direct_bytes.min(travel.buffer_bytes);
         DataLog {
             stream: set.next_stream(),
+            steering: Steers::Unknown,
             sums,
             container,
             set,
@@ -249,6 +263,9 @@ impl DataLog {
         self.segments[place.segment as usize].dirty = true;
         if let Some(sums) = &mut self.sums {
             sums.push(place.segment, place.physical, bytes);
+        }
+        if !self.travel.behind {
+            self.pace(place.segment, place.physical, bytes.len() as u64);
         }
     }
 
@@ -556,8 +573,9 @@ impl DataLog {
         if !self.full.contains(&at.backend) {
             self.full.push(at.backend);
         }
-        let left = self.backends().is_ok_and(|ids| ids.iter().any(|id| !self.full.contains(id)));
-        if !left || self.set.leave_segment(self.stream, at.segment).is_err() {
+        let left =
+            self.backends(at.stream).is_ok_and(|ids| ids.iter().any(|id| !self.full.contains(id)));
+        if !left || self.set.leave_segment(at.stream, at.segment).is_err() {
             self.full.clear();
             self.rests_until = boot_time_ns() + REST_NS;
             return false;
@@ -566,20 +584,20 @@ impl DataLog {
         true
     }
 
-    /// The backends that may get a new segment, the first choice first.
-    fn backends(&self) -> Result<Vec<u16>> {
+    /// The backends that may get a new segment of a stream, the first choice first.
+    fn backends(&self, stream: u16) -> Result<Vec<u16>> {
         let Some(only) = &self.only else {
-            return self.container.targets(self.set.id(), self.stream);
+            return self.container.targets(self.set.id(), stream);
         };
-        let (turn, mut ids) = (u64::from(self.set.id()) + u64::from(self.stream), only.clone());
+        let (turn, mut ids) = (u64::from(self.set.id()) + u64::from(stream), only.clone());
         let first = (turn % (ids.len() as u64).max(1)) as usize;
         ids.rotate_left(first);
         Ok(ids)
     }
 
-    /// The backend for a new segment.
-    fn choose(&self) -> Result<u16> {
-        let ids = self.backends()?;
+    /// The backend for a new segment of a stream.
+    fn choose(&self, stream: u16) -> Result<u16> {
+        let ids = self.backends(stream)?;
         let [first, _, ..] = ids[..] else { return Ok(ids.first().copied().unwrap_or(0)) };
         let mut not_full = ids.iter().copied().filter(|id| !self.full.contains(id));
         let any = not_full.clone().next().unwrap_or(first);
@@ -609,10 +627,18 @@ impl DataLog {
             self.is_stuck = false;
             self.count();
             let segment = self.has_choice().then_some(self.buffer_segment);
-            let target = Target { file, path, segment, offset };
+            let rate = match &self.steering {
+                Steers::Yes(steering) => {
+                    steering.target().map(|target| (steering.rates().clone(), target))
+                }
+                _ => None,
+            };
+            let target = Target { file, path, segment, offset, rate };
+            self.reconsider();
             write_behind(target, bytes, &self.in_flight, self.budget_bytes / 2);
             return Ok(());
         }
+        let (from, length) = (self.buffer_at, self.buffer.len() as u64);
         while !self.buffer.is_empty() {
             let there = self.buffer.bytes();
             let written = store::write_some(file.as_ref(), there, self.buffer_at)
@@ -625,7 +651,26 @@ impl DataLog {
         }
         self.is_stuck = false;
         self.count();
+        self.pace(self.buffer_segment, from, length);
         Ok(())
+    }
+
+    /// Waits for what was given to the target before, where it is to be known how fast that is.
+    fn pace(&mut self, segment: u32, offset: u64, length: u64) {
+        let Steers::Yes(steering) = &mut self.steering else { return };
+        let path = &self.segments[segment as usize].path;
+        if steering.wrote(segment, offset, length, path, &self.container) {
+            self.reconsider();
+        }
+    }
+
+    /// Leaves the rest of the region if another target promises far more.
+    fn reconsider(&mut self) {
+        if let Steers::Yes(steering) = &self.steering
+            && steering.should_leave()
+        {
+            self.regions.leave();
+        }
     }
 
     /// Whether there is another backend for what finds no room.
@@ -654,7 +699,35 @@ impl DataLog {
         }
     }
 
-    /// A region of the stream, as [`LogSet::reserve`] gives it. If its segment cannot be made
+    /// The stream for the next region: where there are several targets, on the one that promises
+    /// most.
+    fn steer(&mut self) -> u16 {
+        if matches!(self.steering, Steers::Unknown) {
+            self.steering = self.begin_steering().map_or(Steers::No, Steers::Yes);
+        }
+        let Steers::Yes(steering) = &self.steering else { return self.stream };
+        let backend_of = |stream| match self.set.backend_now(stream) {
+            Some(backend) => Ok(backend),
+            None => self.choose(stream),
+        };
+        let choices = steering::choices(steering.rates(), &self.container, self.stream, backend_of);
+        let Steers::Yes(steering) = &mut self.steering else { return self.stream };
+        choices.ok().and_then(|choices| steering.choose(choices)).unwrap_or(self.stream)
+    }
+
+    /// `None` if there is one target, or nobody can tell how fast they are.
+    fn begin_steering(&self) -> Option<Box<Steering>> {
+        let is_memory = self.container.local && self.sums.is_none();
+        let streams = self.container.superblock.streams;
+        if is_memory || streams < 2 || self.only.is_some() || !self.has_choice() {
+            return None;
+        }
+        let rates =
+            Rates::of(self.container.shared_memory.as_deref()?, self.container.store.user())?;
+        Some(Box::new(Steering::new(&rates)))
+    }
+
+    /// A region of a stream, as [`LogSet::reserve`] gives it. If its segment cannot be made
     /// `refused` says which.
     fn region(
         &mut self,
@@ -662,12 +735,14 @@ impl DataLog {
         limit: u64,
         refused: &mut Option<SegmentRef>,
     ) -> Result<(u32, u64)> {
+        let stream = self.steer();
         loop {
-            let (number, offset) = self.set.reserve(self.stream, bytes, limit)?;
-            if let Some(i) = self.segments.iter().rposition(|known| known.at.segment == number) {
+            let (number, offset) = self.set.reserve(stream, bytes, limit)?;
+            let is_it = |known: &Segment| (known.at.stream, known.at.segment) == (stream, number);
+            if let Some(i) = self.segments.iter().rposition(is_it) {
                 return Ok((i as u32, offset));
             }
-            if let Some(at) = self.set.place(self.stream, number, || self.choose())? {
+            if let Some(at) = self.set.place(stream, number, || self.choose(stream))? {
                 *refused = Some(at);
                 return Ok((self.segment(at)?, offset));
             }

@@ -3,9 +3,11 @@
 
 use std::collections::VecDeque;
 use std::path::Path;
+use std::time::Instant;
 
 use super::journal::{Buffer, Journal};
 use crate::error::{At, Error, Result};
+use crate::store::rates::{self, Rates};
 use crate::store::{self, StoreFile};
 use crate::sync::{Arc, Condvar, Mutex, OfProcess, PoisonError, lock, plain, spawn_for_ever};
 
@@ -45,6 +47,8 @@ pub(super) struct Target {
     /// The owner's number of the segment, if it has other places for what finds no room.
     pub segment: Option<u32>,
     pub offset: u64,
+    /// Who is told how long it took.
+    pub rate: Option<(Arc<Rates>, rates::Target)>,
 }
 
 struct Job {
@@ -202,9 +206,13 @@ fn run(flusher: &'static Flusher) {
 }
 
 fn finish(mut job: Job) {
-    let Target { file, path, segment, offset } = &job.target;
+    let Target { file, path, segment, offset, rate } = &job.target;
+    let begun = Instant::now();
     let result =
         store::write_full(file.as_ref(), job.bytes.bytes(), *offset).at("write the data log", path);
+    if let (Ok(()), Some((rates, target))) = (&result, rate) {
+        rates.note(*target, job.bytes.len() as u64, begun.elapsed().as_nanos() as u64);
+    }
     let mut bytes = std::mem::take(&mut job.bytes);
     let mut state = lock(&job.owner.state);
     match (result, segment) {

@@ -9,6 +9,7 @@ mod flusher;
 mod index_log;
 mod journal;
 mod log_set;
+mod steering;
 
 pub use data_log::{DataLog, Moved, Placed};
 pub use index_log::{Piece, Scan, scan, scan_pieces, scan_pieces_at, scan_whole, unexplained};

@@ -15,6 +15,7 @@ mod limit;
 pub(crate) mod locked_memory;
 pub(crate) mod machine;
 pub(crate) mod posix;
+pub(crate) mod rates;
 pub(crate) mod shm;
 pub(crate) mod writers;
 
@@ -443,6 +444,13 @@ pub trait StoreFile: Send + Sync + Debug {
     fn set_len(&self, len: u64) -> Result<()>;
     /// Makes the bytes and the length durable (fdatasync).
     fn sync_data(&self) -> Result<()>;
+    /// Gives `[offset, offset + length)` to the storage, as far as the system has kept it; or waits
+    /// until that has it. A hint, which stores that keep nothing need not know: nothing is durable
+    /// by it.
+    fn write_back(&self, offset: u64, length: u64, waits: bool) -> Result<()> {
+        let _ = (offset, length, waits);
+        Ok(())
+    }
     /// Makes bytes, length, attributes and owner durable (fsync).
     fn sync_all(&self) -> Result<()> {
         self.sync_data()

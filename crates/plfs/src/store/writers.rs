@@ -201,7 +201,7 @@ fn key_of((dev, ino): (u64, u64)) -> u64 {
 /// This process: its number and when it began; 0 before somebody asked, and after a fork.
 static ME: plain::atomic::AtomicU64 = plain::atomic::AtomicU64::new(0);
 
-fn me() -> u64 {
+pub(super) fn me() -> u64 {
     match ME.load(Ordering::Relaxed) {
         0 => {
             let pid = std::process::id();
@@ -218,7 +218,7 @@ pub(crate) fn forget_process() {
     ME.store(0, Ordering::Relaxed);
 }
 
-fn is_of_the_dead(owner: u64) -> bool {
+pub(super) fn is_of_the_dead(owner: u64) -> bool {
     let (pid, start) = ((owner >> 32) as u32, owner as u32);
     owner > CLOSED && (is_dead(pid) || start_of_process(pid) != start)
 }

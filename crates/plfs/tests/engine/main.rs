@@ -30,4 +30,5 @@ mod room;
 mod semantics;
 mod small;
 mod stale;
+mod steering;
 mod strided;

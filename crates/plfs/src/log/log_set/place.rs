@@ -69,6 +69,12 @@ impl LogSet {
         }
     }
 
+    /// The backend of the last segment of a stream, if one was decided. One load.
+    pub fn backend_now(&self, stream: u16) -> Option<u16> {
+        let word = self.shared.words()[PLACES + stream as usize].load(Ordering::SeqCst);
+        PlaceOf::unpack(word).map(|place| place.backend)
+    }
+
     /// Ends segment `segment` of a stream, if it is the last: regions that are reserved from now on
     /// are in later ones.
     pub fn leave_segment(&self, stream: u16, segment: u32) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -12,6 +12,7 @@ use plfs_format::attribute;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom, XattrFlags};
 use rustix::io::{ReadWriteFlags, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags};
+use syscalls::Sysno;
 
 use super::PosixStore;
 use super::calls::stat_of;
@@ -174,6 +175,10 @@ impl StoreFile for PosixFile {
 
     fn sync_all(&self) -> Result<()> {
         retry_on_intr(|| rustix::fs::fsync(self.as_fd()))
+    }
+
+    fn write_back(&self, offset: u64, length: u64, waits: bool) -> Result<()> {
+        retry_on_intr(|| sync_file_range(self.as_fd(), offset, length, waits))
     }
 
     fn attribute(&self, name: &str) -> Result<Option<Vec<u8>>> {
@@ -405,3 +410,20 @@ pub(crate) fn has_attributes(of: BorrowedFd<'_>) -> Result<bool> {
 
 /// What all names of attributes of a file take at most, and one value.
 const ATTRIBUTES_BYTES: usize = 64 << 10;
+/// sync_file_range(2), of which the library has nothing. Waiting tells of errors that this open file
+/// has not been told of.
+fn sync_file_range(fd: BorrowedFd<'_>, offset: u64, length: u64, waits: bool) -> Result<()> {
+    let waiting = linux::SYNC_FILE_RANGE_WAIT_BEFORE | linux::SYNC_FILE_RANGE_WAIT_AFTER;
+    let flags = linux::SYNC_FILE_RANGE_WRITE | if waits { waiting } else { 0 };
+    // SAFETY: the descriptor is borrowed for the call, which reads and writes no memory.
+    let done = unsafe {
+        syscalls::syscall4(
+            Sysno::sync_file_range,
+            fd.as_raw_fd() as usize,
+            offset as usize,
+            length as usize,
+            flags as usize,
+        )
+    };
+    done.map(drop).map_err(|errno| Errno::from_raw_os_error(errno.into_raw()))
+}

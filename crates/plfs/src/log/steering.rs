@@ -1,0 +1,242 @@
+//! Which stream a writer's next region is in, where a file has several storage targets: one on the
+//! target from which it expects most, by what the node has measured (docs/decisions/0026).
+//!
+//! A writer goes on where it is as long as nobody shares that target with it and no other one
+//! promises twice as much. So equal targets have a writer each, and one that is slow has none as
+//! long as others have room.
+
+use std::path::Path;
+use std::time::Instant;
+
+use crate::container::Container;
+use crate::error::Result;
+use crate::store::rates::{Known, Rates, Seat, Target};
+use crate::store::{Open, StoreFile};
+use crate::sync::Arc;
+
+/// Streams that a writer chooses from, the first ones of a file.
+const STREAMS: u16 = 64;
+/// Bytes that are given to the storage at once, and waited for while the next ones are on their
+/// way: what a page cache takes in says nothing of the storage. 1 MiB: a tenth of a second on a
+/// target of 10 MB/s, and no more than that is known late.
+const PACE: u64 = 1 << 20;
+/// What took less time than this was not waited for.
+const WAITED_NS: u64 = 100_000;
+/// Another target must promise so many times as much before a region is left.
+const LEAVES_FOR: f64 = 2.0;
+/// Targets that promise so much of the best are as good, for who shares his.
+const AS_GOOD: f64 = 0.7;
+
+/// A stream that a region can be in.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    pub stream: u16,
+    target: Target,
+}
+
+/// What one writer knows of its targets.
+#[derive(Debug)]
+pub(super) struct Steering {
+    seat: Seat,
+    /// Where it is now, and from what it could choose then.
+    choices: Vec<Choice>,
+    now: Option<Choice>,
+    /// How many regions it took of each stream.
+    taken: [u32; STREAMS as usize],
+    pace: Pace,
+}
+
+/// Bytes on their way to the storage.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Written and not given to the storage: which segment, and from where to where.
+    gathered: Option<(u32, u64, u64)>,
+    begun: Option<Begun>,
+    /// When the last ones were there.
+    done: Option<Instant>,
+    /// The file of the segment that was written last.
+    file: Option<(u32, Arc<dyn StoreFile>)>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    file: Arc<dyn StoreFile>,
+    target: Target,
+    offset: u64,
+    length: u64,
+    since: Instant,
+}
+
+/// The streams of a file that lie on different targets, by the directories of the backends on which
+/// they are; of several on one target the writer's own, or the first.
+pub(super) fn choices(
+    rates: &Rates,
+    container: &Container,
+    own: u16,
+    backend_of: impl Fn(u16) -> Result<u16>,
+) -> Result<Vec<Choice>> {
+    let mut choices: Vec<Choice> = Vec::new();
+    let streams = container.superblock.streams.min(STREAMS);
+    for stream in [own].into_iter().filter(|own| *own < streams).chain(0..streams) {
+        let dir = container.backend_root(backend_of(stream)?)?;
+        let Some(target) = rates.target(&dir) else { continue };
+        if !choices.iter().any(|known| known.target == target) {
+            choices.push(Choice { stream, target });
+        }
+    }
+    Ok(choices)
+}
+
+impl Steering {
+    pub(super) fn new(rates: &Arc<Rates>) -> Steering {
+        Steering {
+            seat: rates.sit(),
+            choices: Vec::new(),
+            now: None,
+            taken: [0; STREAMS as usize],
+            pace: Pace::default(),
+        }
+    }
+
+    pub(super) fn rates(&self) -> &Arc<Rates> {
+        self.seat.rates()
+    }
+
+    /// The target where the writer is.
+    pub(super) fn target(&self) -> Option<Target> {
+        self.now.as_ref().map(|now| now.target)
+    }
+
+    /// The stream for the next region. `None`: there is nothing to choose.
+    pub(super) fn choose(&mut self, choices: Vec<Choice>) -> Option<u16> {
+        let known = self.seat.look(&choices.iter().map(|one| one.target).collect::<Vec<_>>());
+        let here = self.now.as_ref().and_then(|now| {
+            choices.iter().position(|one| (one.stream, one.target) == (now.stream, now.target))
+        });
+        let taken = |i: usize| self.taken[usize::from(choices[i].stream)];
+        let chosen = best(&known, here, taken)?;
+        let now = choices[chosen].clone();
+        self.taken[usize::from(now.stream)] += 1;
+        self.seat.move_to(now.target);
+        let stream = now.stream;
+        (self.choices, self.now) = (choices, Some(now));
+        Some(stream)
+    }
+
+    /// Whether the rest of the region is better left: another target promises far more.
+    pub(super) fn should_leave(&self) -> bool {
+        let Some(now) = &self.now else { return false };
+        let targets: Vec<_> = self.choices.iter().map(|one| one.target).collect();
+        let known = self.seat.look(&targets);
+        let Some(here) = self.choices.iter().position(|one| one.target == now.target) else {
+            return false;
+        };
+        let best = known.iter().filter_map(|one| one.expected).fold(0.0, f64::max);
+        known[here].expected.is_some_and(|here| here * LEAVES_FOR < best)
+    }
+
+    /// Takes note that the store has `length` bytes at `offset` of a segment whose file is at
+    /// `path`, and waits for earlier ones. True: something was measured.
+    ///
+    /// Waits by an open file of its own: an error is left to who syncs the file by another.
+    pub(super) fn wrote(
+        &mut self,
+        segment: u32,
+        offset: u64,
+        length: u64,
+        path: &Path,
+        container: &Container,
+    ) -> bool {
+        let end = offset + length;
+        let gathered = match self.pace.gathered.take() {
+            Some((of, from, to)) if (of, to) == (segment, offset) => (of, from, end),
+            // What is left of another place is as nothing.
+            _ => (segment, offset, end),
+        };
+        if gathered.2 - gathered.1 < PACE {
+            self.pace.gathered = Some(gathered);
+            return false;
+        }
+        let (_, from, to) = gathered;
+        let Some(now) = &self.now else { return false };
+        let file = match self.pace.file.take() {
+            Some((of, file)) if of == segment => file,
+            _ => match container.store.open(path, Open::READ) {
+                Ok(file) => file,
+                Err(_) => return false,
+            },
+        };
+        self.pace.file = Some((segment, file.clone()));
+        let begun = Begun {
+            file,
+            target: now.target,
+            offset: from,
+            length: to - from,
+            since: Instant::now(),
+        };
+        let _ = begun.file.write_back(begun.offset, begun.length, false);
+        let Some(before) = self.pace.begun.replace(begun) else { return false };
+        let waits = Instant::now();
+        let _ = before.file.write_back(before.offset, before.length, true);
+        let done = Instant::now();
+        let since =
+            self.pace.done.replace(done).map_or(before.since, |last| last.max(before.since));
+        let is_measured = done.duration_since(waits).as_nanos() as u64 > WAITED_NS;
+        if is_measured {
+            let ns = done.duration_since(since).as_nanos() as u64;
+            self.rates().note(before.target, before.length, ns);
+        }
+        is_measured
+    }
+}
+
+/// Which of the targets: where the writer is, if that is as good as any and nobody shares it; else
+/// the one that promises most, and of those that promise as much the one that it has `taken` least
+/// often. What nobody has measured is taken for as fast as the fastest.
+fn best(known: &[Known], here: Option<usize>, taken: impl Fn(usize) -> u32) -> Option<usize> {
+    let writers = |one: &Known| one.others as f64 + 1.0;
+    let fastest = known.iter().filter_map(|one| Some(one.expected? * writers(one)));
+    // Without any measurement it is the less the more are there.
+    let fastest = fastest.reduce(f64::max).unwrap_or(1.0);
+    let promise = |i: usize| known[i].expected.unwrap_or(fastest / writers(&known[i]));
+    let best = (0..known.len()).map(promise).fold(0.0, f64::max);
+    if let Some(here) = here
+        && known[here].others == 0
+        && promise(here) * LEAVES_FOR >= best
+    {
+        return Some(here);
+    }
+    let as_good = (0..known.len()).filter(|i| promise(*i) >= AS_GOOD * best);
+    as_good.min_by_key(|i| taken(*i))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(expected: f64, others: usize) -> Known {
+        Known { expected: (expected > 0.0).then_some(expected), others }
+    }
+
+    #[test]
+    fn a_writer_stays_where_it_is_alone_and_well() {
+        let all = [known(40.0, 0), known(41.0, 0), known(4.0, 0)];
+        assert_eq!(best(&all, Some(0), |_| 9), Some(0));
+        assert_eq!(best(&all, Some(2), |_| 0), Some(0));
+        assert_eq!(best(&[known(25.0, 0), known(41.0, 0)], Some(0), |_| 0), Some(0));
+        // Somebody has come: the other one is better, and else they take turns.
+        let all = [known(20.0, 1), known(40.0, 0)];
+        assert_eq!(best(&all, Some(0), |_| 0), Some(1));
+        let all = [known(20.0, 1), known(20.0, 1)];
+        assert_eq!(best(&all, Some(0), |i| [5, 4][i]), Some(1));
+        assert_eq!(best(&all, Some(0), |i| [4, 5][i]), Some(0));
+        assert_eq!(best(&[], None, |_| 0), None);
+    }
+
+    #[test]
+    fn what_nobody_has_measured_is_tried() {
+        assert_eq!(best(&[known(0.0, 1), known(0.0, 0)], None, |_| 0), Some(1));
+        assert_eq!(best(&[known(10.0, 1), known(0.0, 0)], Some(0), |_| 0), Some(1));
+        assert_eq!(best(&[known(40.0, 0), known(0.0, 3)], None, |_| 0), Some(0));
+    }
+}

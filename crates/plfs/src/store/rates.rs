@@ -1,0 +1,268 @@
+//! How fast storage targets are, as a user's processes on this node have measured it, and which of
+//! them writes to which now: a page in shared memory (docs/decisions/0026). All of it is a hint: it
+//! decides where bytes go, never what they are. So races, processes that die and numbers that
+//! somebody has scribbled there cost time at most.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::machine::boot_time_ns;
+use super::shm::{SharedPage, WORDS};
+use super::writers::{is_of_the_dead, me};
+use crate::sync::plain::atomic::Ordering;
+use crate::sync::{Arc, OfProcess, plain};
+
+// Words of a target: a number of it, bytes per second, when that was measured (boot time, ns), and
+// the bytes that were written there.
+const TARGET: usize = 4;
+const TARGETS: usize = 64;
+const RATE: usize = 1;
+const SEEN: usize = 2;
+const BYTES: usize = 3;
+// Words of a seat: whose it is, and which target he writes to (its place and one; 0: none).
+const SEAT: usize = 2;
+const SEATS_FROM: usize = TARGET * TARGETS;
+const SEATS: usize = 256;
+const _: () = assert!(SEATS_FROM + SEAT * SEATS <= WORDS);
+
+/// What was measured loses half of its weight in this time, against what the fastest target does: a
+/// target that was slow is tried again.
+const HALF_NS: f64 = 30e9;
+/// The weight of a new measurement: they differ by a factor of two on targets that are alike.
+const NEW: f64 = 0.3;
+/// Before so many bytes were measured a target is taken for [`DOUBTED`] of the fastest at least:
+/// two measurements, because the first may have met somebody's sync.
+const SURE_BYTES: u64 = 2 << 20;
+const DOUBTED: f64 = 0.6;
+
+/// The page of one user.
+#[derive(Debug)]
+pub(crate) struct Rates {
+    page: SharedPage,
+}
+
+/// A target's place in the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target(usize);
+
+/// The sign of one writer. Dropping it gives it up.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    rates: Arc<Rates>,
+    /// Its first word; `None`: all are taken.
+    at: Option<usize>,
+    me: u64,
+}
+
+/// What is known of a target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Known {
+    /// Bytes per second that one writer more gets there; `None`: nobody has measured it.
+    pub expected: Option<f64>,
+    /// Who writes there now, but the caller.
+    pub others: usize,
+}
+
+impl Rates {
+    /// The page in a directory of shared memory, made if it is not there; `None` if it cannot be
+    /// used. Some ten system calls, once in the life of a process.
+    pub(crate) fn of(dir: &Path, uid: u32) -> Option<Arc<Rates>> {
+        type All = plain::Mutex<Vec<(PathBuf, u32, Option<Arc<Rates>>)>>;
+        static ALL: OfProcess<All> = OfProcess::new();
+        // Explored schedules have no time of their own.
+        if cfg!(feature = "shuttle") {
+            return None;
+        }
+        let mut all = plain::lock(ALL.get(Default::default));
+        if let Some((.., rates)) = all.iter().find(|(of, user, _)| of == dir && *user == uid) {
+            return rates.clone();
+        }
+        let page = SharedPage::join(&dir.join(format!("plfs-targets-{uid}")), uid);
+        let rates = page.ok().map(|page| Arc::new(Rates { page }));
+        all.push((dir.to_path_buf(), uid, rates.clone()));
+        rates
+    }
+
+    /// The target at a directory; `None` if the page is full.
+    pub(crate) fn target(&self, dir: &Path) -> Option<Target> {
+        // FNV-1a: the same in all processes.
+        let key = dir.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        });
+        let (key, words) = (key.max(1), self.page.words());
+        (0..TARGETS).map(|i| (key as usize).wrapping_add(i) % TARGETS).find_map(|at| {
+            let word = &words[at * TARGET];
+            let found = match word.load(Ordering::Relaxed) {
+                0 => word.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed),
+                other => Err(other),
+            };
+            (found.is_ok() || found == Err(key)).then_some(Target(at))
+        })
+    }
+
+    /// Takes note that one of those who write to a target got `bytes` there in `ns`.
+    pub(crate) fn note(&self, target: Target, bytes: u64, ns: u64) {
+        let words = &self.page.words()[target.0 * TARGET..][..TARGET];
+        words[BYTES].fetch_add(bytes, Ordering::Relaxed);
+        // All of them together get so many times as much.
+        let writers = self.writers(target, |_| true).max(1);
+        let now = bytes as f64 * 1e9 / ns.max(1) as f64 * writers as f64;
+        let rate = match self.rate(target) {
+            Some((before, _)) => NEW * now + (1.0 - NEW) * before,
+            None => now,
+        };
+        words[RATE].store(rate.clamp(1.0, 1e15).to_bits(), Ordering::Relaxed);
+        words[SEEN].store(boot_time_ns(), Ordering::Relaxed);
+    }
+
+    /// Bytes per second of a target, and how old that is, in ns.
+    pub(crate) fn rate(&self, target: Target) -> Option<(f64, u64)> {
+        let words = &self.page.words()[target.0 * TARGET..][..TARGET];
+        let rate = f64::from_bits(words[RATE].load(Ordering::Relaxed));
+        let age = boot_time_ns().saturating_sub(words[SEEN].load(Ordering::Relaxed));
+        (rate >= 1.0 && rate <= 1e15).then_some((rate, age))
+    }
+
+    /// Bytes that were written to a target since the page is there, as far as they were measured.
+    pub(crate) fn bytes(&self, target: Target) -> u64 {
+        self.page.words()[target.0 * TARGET + BYTES].load(Ordering::Relaxed)
+    }
+
+    /// How many seats say that their writer writes there, of those that count.
+    fn writers(&self, target: Target, counts: impl Fn(usize) -> bool) -> usize {
+        let words = self.page.words();
+        let is_there = |at: &usize| {
+            let (owner, there) =
+                (words[*at].load(Ordering::Relaxed), words[at + 1].load(Ordering::Relaxed));
+            owner != 0 && there == target.0 as u64 + 1 && counts(*at)
+        };
+        seats().filter(is_there).count()
+    }
+
+    /// A seat for one more writer. Whoever is dead has none any more.
+    pub(crate) fn sit(self: &Arc<Self>) -> Seat {
+        let (me, words) = (me(), self.page.words());
+        let becomes = |at: usize, owner, new| {
+            words[at].compare_exchange(owner, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
+        for at in seats() {
+            let owner = words[at].load(Ordering::Relaxed);
+            if owner != me && is_of_the_dead(owner) {
+                becomes(at, owner, 0);
+            }
+        }
+        let at = seats().find(|at| becomes(*at, 0, me));
+        if let Some(at) = at {
+            words[at + 1].store(0, Ordering::Relaxed);
+        }
+        Seat { rates: self.clone(), at, me }
+    }
+}
+
+/// The first words of all seats.
+fn seats() -> impl Iterator<Item = usize> {
+    (0..SEATS).map(|i| SEATS_FROM + i * SEAT)
+}
+
+impl Seat {
+    /// The page that it is in.
+    pub(crate) fn rates(&self) -> &Arc<Rates> {
+        &self.rates
+    }
+
+    /// Says that the writer writes to a target from now on.
+    pub(crate) fn move_to(&self, target: Target) {
+        if let Some(at) = self.at {
+            self.rates.page.words()[at + 1].store(target.0 as u64 + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// What is known of these targets. Costs a look at all seats for each.
+    pub(crate) fn look(&self, targets: &[Target]) -> Vec<Known> {
+        let rates: Vec<_> = targets.iter().map(|target| self.rates.rate(*target)).collect();
+        let best = rates.iter().flatten().map(|(rate, _)| *rate).fold(0.0, f64::max);
+        let known = targets.iter().zip(rates).map(|(target, rate)| {
+            let others = self.rates.writers(*target, |at| Some(at) != self.at);
+            let expected = rate.map(|(rate, age)| {
+                let weight = (-(age as f64) / HALF_NS).exp2();
+                let rate = rate * weight + best * (1.0 - weight);
+                let is_sure = self.rates.bytes(*target) >= SURE_BYTES;
+                let rate = if is_sure { rate } else { rate.max(DOUBTED * best) };
+                rate / (others as f64 + 1.0)
+            });
+            Known { expected, others }
+        });
+        known.collect()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // In the child of a fork it is the parent's.
+        if let Some(at) = self.at.filter(|_| self.me == me()) {
+            let word = &self.rates.page.words()[at];
+            let _ = word.compare_exchange(self.me, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::machine::random_u64;
+
+    fn page() -> Arc<Rates> {
+        let path = PathBuf::from(format!("/dev/shm/plfs-test-rates-{:016x}", random_u64()));
+        let page = SharedPage::join(&path, rustix::process::geteuid().as_raw()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        Arc::new(Rates { page })
+    }
+
+    #[test]
+    fn who_comes_expects_what_those_that_are_there_leave() {
+        let rates = page();
+        let [a, b] = ["/a", "/b"].map(|dir| rates.target(Path::new(dir)).unwrap());
+        assert_eq!(rates.target(Path::new("/a")), Some(a));
+        let (one, two) = (rates.sit(), rates.sit());
+        let nothing = Known { expected: None, others: 0 };
+        assert_eq!(one.look(&[a, b]), [nothing, nothing]);
+        one.move_to(a);
+        rates.note(a, 100 << 20, 1_000_000_000);
+        let known = two.look(&[a, b]);
+        assert_eq!(known[1], nothing);
+        assert_eq!(known[0].others, 1);
+        let half = f64::from(50 << 20);
+        assert!((known[0].expected.unwrap() / half - 1.0).abs() < 0.01, "{known:?}");
+        // To who is there already it is all his.
+        assert_eq!(one.look(&[a])[0].others, 0);
+        drop(one);
+        assert_eq!(two.look(&[a])[0].others, 0);
+    }
+
+    #[test]
+    fn seats_of_the_dead_are_free() {
+        let rates = page();
+        let a = rates.target(Path::new("/a")).unwrap();
+        let words = rates.page.words();
+        for i in 0..SEATS {
+            // No process has this number, or began then.
+            words[SEATS_FROM + i * SEAT].store(u64::MAX - i as u64, Ordering::Relaxed);
+            words[SEATS_FROM + i * SEAT + 1].store(1 + a.0 as u64, Ordering::Relaxed);
+        }
+        let seat = rates.sit();
+        assert!(seat.at.is_some());
+        assert_eq!(seat.look(&[a])[0].others, 0);
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_not_believed() {
+        let rates = page();
+        let a = rates.target(Path::new("/a")).unwrap();
+        for bits in [u64::MAX, f64::NEG_INFINITY.to_bits(), (-1.0f64).to_bits(), 1] {
+            rates.page.words()[a.0 * TARGET + RATE].store(bits, Ordering::Relaxed);
+            assert_eq!(rates.rate(a), None, "{bits:x}");
+        }
+        rates.note(a, u64::MAX, 0);
+        assert!(rates.rate(a).unwrap().0 <= 1e15);
+    }
+}

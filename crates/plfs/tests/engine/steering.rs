@@ -1,0 +1,64 @@
+//! Streams follow the storage (docs/decisions/0026): a writer that has several targets leaves one
+//! that is slow, and its bytes are there whichever it took.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plfs::store::Store;
+use plfs::{CloseToOpen, Config, Plfs};
+use plfs_testkit::{CloseToOpenStore, FaultStore, MemStore, Op};
+
+use super::scratch::{Scratch, open};
+
+const MIB: usize = 1 << 20;
+
+/// Writes 48 MiB where writes to `slow` take 20 ms more each, of 1 MiB; gives how many went there,
+/// and how many to the other target.
+fn writes_to(slow: &str) -> (usize, usize) {
+    let scratch = Scratch::new();
+    let memory = MemStore::new();
+    for dir in ["/m", "/n"] {
+        memory.mkdir(Path::new(dir), 0o755).unwrap();
+    }
+    let faults = FaultStore::new(Arc::new(CloseToOpenStore::new(Arc::new(memory))));
+    for _ in 0..200 {
+        faults.before(slow, Op::WriteAt, || std::thread::sleep(Duration::from_millis(20)));
+    }
+    let config = Config {
+        backends: vec![PathBuf::from("/n")],
+        buffer_bytes: 2 * MIB,
+        close_to_open: CloseToOpen::OneNode,
+        ..scratch.config()
+    };
+    let plfs = Plfs::new(Arc::new(faults.clone()), config);
+    let path = Path::new("/m/f");
+    let file = open(&plfs, path);
+    let piece = |i: usize| -> Vec<u8> { (0..64 << 10).map(|j| (i * 31 + j) as u8).collect() };
+    let pieces = 48 * MIB / (64 << 10);
+    for i in 0..pieces {
+        file.write_at(&piece(i), (i * (64 << 10)) as u64).unwrap();
+    }
+    file.sync().unwrap();
+    file.close().unwrap();
+    let file = open(&plfs, path);
+    let mut got = vec![0; 64 << 10];
+    for i in 0..pieces {
+        assert_eq!(file.read_at(&mut got, (i * (64 << 10)) as u64).unwrap(), got.len());
+        assert!(got == piece(i), "piece {i}");
+    }
+    let large = |call: &&plfs_testkit::Call| call.op == Op::WriteAt && call.len >= MIB / 2;
+    let log = faults.log();
+    let all = log.iter().filter(large).count();
+    let there = log.iter().filter(large).filter(|call| call.path.starts_with(slow)).count();
+    (there, all - there)
+}
+
+#[test]
+fn a_writer_leaves_a_target_that_is_slow() {
+    for slow in ["/m/.plfs", "/n/.plfs"] {
+        let (there, elsewhere) = writes_to(slow);
+        assert!(there + elsewhere >= 48, "{there}, {elsewhere}");
+        assert!(there <= 12, "{there} MiB went to {slow}, {elsewhere} elsewhere");
+    }
+}
