@@ -2331,6 +2331,114 @@ t_doctor() {
     has '^BROKEN  *backend .*0001 is not at' out
     [ "$(ls -A m)" = .plfs ]
 }
+# A directory by two names, as two mount points of a file system.
+two_names() { mkdir a && ln -s a b; }
+bench() { timeout 60 plfs bench --procs 3 --size 5K --count "${COUNT:-20}" "$@"; }
+t_bench_measures_every_pattern_by_every_door() {
+    two_names
+    local door pattern dirs files
+    for door in direct posix api; do
+        for pattern in n1-strided n1-segmented n1-block nn 1n; do
+            dirs=a,b files=1
+            case $pattern in nn) files=3 ;; 1n) files=60 ;; *) [ $door != api ] || dirs=a ;; esac
+            bench --door $door --pattern $pattern --block 8 --dir $dirs --verify --sync --json > out
+            json "
+assert (d['door'], d['pattern'], d['procs'], d['count']) == ('$door', '$pattern', 3, 20)
+assert d['bytes_written'] == d['bytes_read'] == 3 * 20 * 5120 and d['files'] == $files
+assert d['fsync'] and d['verified'] and d['same_files'] and d['write_mb_s'] > 0 and d['read_mb_s'] > 0
+assert [r['bytes_read'] for r in d['ranks']] == [20 * 5120] * 3 and len({r['pid'] for r in d['ranks']}) == 3
+assert d['workload'] == (None if '$door' == 'direct' else 'shared')
+names = [p['phase'] for p in d['phases']]
+assert names == (['create', 'stat', 'read'] if '$pattern' == '1n' else ['open', 'write', 'close', 'read_open', 'read', 'read_close'])
+assert all(p['seconds'] >= p['slowest_rank_s'] > 0 for p in d['phases'])
+assert all(('files_s' in p) == ('$pattern' == '1n') for p in d['phases'])
+assert all(set(r['seconds']) == set(names) for r in d['ranks'])
+" < out
+            [ -z "$(ls -A a)" ] || fail "left by $door $pattern: $(ls -A a)"
+        done
+    done
+    # For people; another directory is as good for a file a rank.
+    mkdir c
+    bench --pattern nn --door direct --dir a,c --seed 9 > out
+    has '^nn by direct: 3 ranks, 20 pieces of 5,120 bytes each, 307,200 .* in all$' out
+    has ', Linux .*, seed 9, without fsync, not verified, ' out
+    has '^open, write, close  *[0-9.]*  *[0-9]' out
+    [ -z "$(ls -A a)" ] && [ -z "$(ls -A c)" ]
+    # In a directory that is managed already what is there stays.
+    plfs run --mount a -- sh -c 'echo hi > a/f'
+    bench --pattern n1-block --door posix --dir a > out
+    ls -A a | cmp - <(printf '.plfs\nf\n')
+    [ "$(plfs cat a/f)" = hi ]
+}
+t_bench_finds_a_byte_that_changed() {
+    two_names
+    local door
+    for door in direct posix api; do
+        bench --door $door --pattern n1-strided --dir a --seed 7 --keep > out
+        refuses 2 "plfs rm -r $PWD/a/plfs-bench.7" bench --door $door --pattern n1-strided --dir a --seed 7
+        bench --door $door --pattern n1-strided --dir a,b --seed 7 --read-only --verify > out
+        local f=a/plfs-bench.7/shared
+        plfs run -- python3 -c "
+f = open('$f', 'r+b'); f.seek(20000); old = f.read(1)[0]
+f.seek(20000); f.write(bytes([old ^ 1])); print('0x%02x, found 0x%02x' % (old, old ^ 1))" > wanted
+        refuses 1 "$f: byte 20000 is wrong: wanted $(cat wanted) (byte 4640 of piece 1 of rank 0)" bench --door $door --pattern n1-strided --dir a --seed 7 --read-only --verify
+        bench --door $door --pattern n1-strided --dir a --seed 7 --read-only > out
+        COUNT=21 refuses 1 "$f: it ends at byte 312320, and rank " bench --door $door --pattern n1-strided --dir a --seed 7 --read-only
+        plfs rm -r a/plfs-bench.7
+        [ -z "$(ls -A a)" ]
+    done
+}
+# The others went on for ever, or files stayed.
+t_bench_ends_when_a_rank_is_killed() {
+    mkdir a shm
+    export PLFS_SHARED_MEMORY=$PWD/shm
+    local door pid status what
+    for door in direct posix api; do
+        for what in rank bench; do
+            plfs bench --door $door --pattern n1-strided --procs 3 --count 1000000 --size 4K --dir a --seed 5 > out 2> err &
+            pid=$!
+            until [ -s a/plfs-bench.5/shared ]; do sleep 0.05; done
+            case $what in
+                rank) kill -9 "$(pgrep -P $pid | sed -n 2p)" ;;
+                bench) kill -TERM $pid ;;
+            esac
+            for _ in {1..100}; do kill -0 $pid 2> /dev/null || break; sleep 0.1; done
+            fails kill -0 $pid 2> /dev/null
+            status=0
+            wait $pid || status=$?
+            case $what in
+                rank) [ $status = 1 ] && has '^plfs: bench: rank [0-2] was killed by signal 9 in step write; the others were ended$' err ;;
+                bench) [ $status = 143 ] && has '^plfs: bench: interrupted$' err ;;
+            esac
+            fails pgrep -P $pid
+            [ -z "$(ls -A a)" ] || fail "left by $door, $what: $(ls -A a)"
+            # Locks without contents stay.
+            [ -z "$(find shm -type f -size +0)" ] || fail "left by $door, $what: $(find shm -type f)"
+        done
+    done
+}
+t_bench_says_what_it_cannot_do() {
+    mkdir a c
+    touch file
+    local wrong
+    for wrong in "--pattern nn --"{"procs 0","count 0","size 0","size 2G","size 5X","door walls","read-only"} "--pattern odd"; do
+        # shellcheck disable=SC2086 # words
+        fails plfs bench --dir a $wrong > out 2> err
+        has '^error: ' err
+    done
+    refuses 2 "mkdir -p absent" bench --pattern nn --dir absent
+    refuses 2 "not a directory" bench --pattern nn --dir file
+    refuses 1 "cannot make a directory in /proc" bench --pattern nn --door direct --dir /proc
+    COUNT=99999999999999999 refuses 2 "2^63 bytes or more" bench --pattern nn --dir a
+    refuses 2 "do not show the same files" bench --pattern n1-strided --door direct --dir a,c
+    refuses 2 "--read-only reads what --keep has left" bench --pattern nn --dir a --read-only --seed 1
+    refuses 2 "bench/mpi_n1.c" bench --pattern nn --dir a --door mpi
+    refuses 2 "is not in a mount of PLFS: \`plfs mount" bench --pattern nn --dir a --door fuse
+    [ -z "$(ls -A a)" ] && [ -z "$(ls -A c)" ]
+    plfs run --mount a -- true
+    refuses 2 "--dir a is managed by PLFS" bench --pattern nn --dir a --door direct
+    refuses 2 "--dir a is managed by PLFS" bench --pattern nn --dir c,a --door direct
+}
 # `make install` leaves what works without the symbols, and `make uninstall` nothing but what was
 # there before, also after two installs.
 t_installed_and_taken_away() {

@@ -222,6 +222,18 @@ def t_read_only():
         fails(errno.EROFS, os.unlink, f"{mount.path}/f")
 
 
+def t_bench():
+    with Mounted("bench") as mount:
+        bench = ["bench", "--procs=3", "--size=5K", "--count=20", "--verify"]
+        for pattern in ("n1-strided", "nn", "1n"):
+            out = plfs(*bench, "--json", "--door=fuse", f"--pattern={pattern}", "--dir", mount.path)
+            assert json.loads(out)["dirs"][0]["file_system"] == "fuse.plfs", out
+        assert [name for name in os.listdir(mount.path) if name != ".plfs"] == []
+        for door in ("direct", "posix", "api"):
+            out = plfs(*bench, f"--door={door}", "--pattern=nn", "--dir", mount.path, ok=False)
+            assert "of PLFS: " in out and "--door fuse" in out, out
+
+
 def t_mount_8_finds_the_helper():
     os.makedirs(f"{WORK}/sbin"), os.makedirs(f"{WORK}/h.m"), os.makedirs(f"{WORK}/h.b")
     helper = f"{WORK}/sbin/mount.fuse.plfs"

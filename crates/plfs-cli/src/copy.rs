@@ -171,7 +171,8 @@ impl Job<'_> {
     }
 }
 
-fn is_managed(plfs: &Plfs, dst: &Path) -> bool {
+/// Whether new files at `dst` become PLFS files.
+pub fn is_managed(plfs: &Plfs, dst: &Path) -> bool {
     let marked = |dir: &Path| {
         plfs.store().stat(&dir.join(".plfs"), Links::Stay).is_ok_and(|stat| stat.kind == Kind::Dir)
     };

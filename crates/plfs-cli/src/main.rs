@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod bench;
 mod check;
 mod compact;
 mod config;
@@ -508,6 +509,27 @@ enum Command {
         #[arg(value_name = "DIR", default_value = ".")]
         dir: PathBuf,
     },
+    /// Measure how fast processes write and read in the patterns of parallel jobs
+    ///
+    /// Ranks, which are processes, write pieces and read what another rank wrote. They begin each
+    /// phase together; its seconds are those until the last is done. MB are 1,000,000 bytes. Files
+    /// lie in a directory DIR/plfs-bench.SEED, which is removed at the end, also if a rank fails.
+    ///
+    /// Rank i works in the directory i mod M of M, and reads what rank i + N/2 wrote: with mount
+    /// points of several clients, what no cache of its own has. A second passes between writing and
+    /// reading on several directories. On one, reads are as fast as memory.
+    #[command(after_help = "Examples:\n  plfs bench --pattern n1-strided --dir plfs.d\n  plfs \
+                            bench --pattern n1-strided --dir /scratch/out --door direct     to \
+                            compare with\n  plfs bench --pattern 1n --procs 8 --size 1K --dir \
+                            /mnt/c1/d,/mnt/c2/d --verify --json")]
+    Bench(BenchFlags),
+    /// Be a rank of `plfs bench`
+    #[command(hide = true)]
+    BenchRank {
+        /// Where the files are
+        #[arg(value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+    },
     /// Predict what jobs do to the storage targets that they share, and how long they write
     ///
     /// A target is what can be slow by itself: a storage target of a parallel file system, or a
@@ -762,6 +784,53 @@ enum ModelCommand {
 }
 
 #[derive(clap::Args)]
+struct BenchFlags {
+    /// Who writes what
+    #[arg(long)]
+    pattern: bench::Pattern,
+    /// How ranks reach the files
+    #[arg(long, default_value = "posix")]
+    door: bench::Door,
+    /// How many ranks: processes on this machine
+    #[arg(long, value_name = "N", default_value_t = 4,
+          value_parser = clap::value_parser!(u64).range(1..=4096))]
+    procs: u64,
+    /// Bytes of a piece, up to 1G
+    #[arg(long, value_name = "BYTES", default_value = "47001", value_parser = bench::piece)]
+    size: u64,
+    /// Pieces of each rank
+    #[arg(long, value_name = "K", default_value_t = 1000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// Pieces of a block of n1-block; a last one may have fewer
+    #[arg(long, value_name = "PIECES", default_value_t = 16,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    block: u64,
+    /// Where; several, separated by commas: mount points of one directory, each a client of its
+    /// own, which ranks take in turn. For nn and 1n they may be different directories
+    #[arg(long, value_name = "DIR", required = true, value_delimiter = ',')]
+    dir: Vec<PathBuf>,
+    /// Compare every byte that is read; its time is part of the time of reading
+    #[arg(long)]
+    verify: bool,
+    /// fsync before each close of what was written
+    #[arg(long)]
+    sync: bool,
+    /// What contents depend on, as bench prints it; any if not given
+    #[arg(long, value_name = "N")]
+    seed: Option<u32>,
+    /// Leave the files, in DIR/plfs-bench.SEED
+    #[arg(long)]
+    keep: bool,
+    /// Only read what --keep has left, with the same flags, and leave it
+    #[arg(long, requires = "seed")]
+    read_only: bool,
+    /// An object, with the times of each rank
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
 struct CopyFlags {
     /// Replace what is there
     #[arg(short, long)]
@@ -850,6 +919,8 @@ fn main() -> ExitCode {
         Command::Unpack { progress, json, dirs } => {
             ("unpack", pack::unpack(&mut out, progress, json, &dirs))
         }
+        Command::Bench(flags) => ("bench", bench::bench(&mut out, &flags)),
+        Command::BenchRank { dirs } => ("bench", bench::rank(dirs)),
         Command::Doctor { json, dir } => ("doctor", doctor::doctor(&mut out, &dir, json)),
         Command::Model { what } => ("model", model::model(&mut out, what)),
         Command::Version { json } => ("version", run::version(&mut out, json)),

@@ -44,15 +44,9 @@ pub fn mount(
 /// What the backend calls the file or directory at `full` in a mount, after what was written to it
 /// there is committed. Any other path as it is.
 pub fn behind(full: PathBuf) -> plfs_core::Result<PathBuf> {
-    const FUSE: i64 = 0x6573_5546;
     let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let Ok(real) = std::fs::canonicalize(&full) else { return Ok(full) };
-    let Ok(of) = rustix::fs::statfs(&real) else { return Ok(full) };
-    if of.f_type != FUSE {
-        return Ok(full);
-    }
-    let found = real.ancestors().find_map(|dir| Some((dir, mount::status(dir).ok()?)));
-    let Some((mountpoint, status)) = found else { return Ok(full) };
+    let Some((mountpoint, status)) = mount_of(&real) else { return Ok(full) };
     let (Some(backend), Ok(rest)) = (status.backends.first(), real.strip_prefix(mountpoint)) else {
         return Ok(full);
     };
@@ -68,6 +62,16 @@ pub fn behind(full: PathBuf) -> plfs_core::Result<PathBuf> {
         let _ = rustix::fs::fsync(file);
     }
     Ok(backend.0.join(rest))
+}
+
+/// The mount of PLFS that a real path is in, and what its daemon says.
+pub fn mount_of(real: &Path) -> Option<(&Path, Status)> {
+    const FUSE: i64 = 0x6573_5546;
+    let of = rustix::fs::statfs(real).ok()?;
+    if of.f_type != FUSE {
+        return None;
+    }
+    real.ancestors().find_map(|dir| Some((dir, mount::status(dir).ok()?)))
 }
 
 /// `mount.fuse.plfs SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS]`, as mount(8) calls it, or `plfs /SOURCE

@@ -53,6 +53,11 @@ fn ends_in_dots(path: &Path) -> bool {
     matches!(words.into_iter().find(|word| !word.is_empty()), Some(b"." | b".."))
 }
 
+/// Removes a directory with all that is in it.
+pub fn tree(plfs: &Plfs, dir: &Path) -> Result<(), String> {
+    remove_dir(&below(plfs, dir), dir)
+}
+
 /// PLFS that follows no link from `dir` on: whoever may write there could put one in a directory's
 /// place meanwhile.
 fn below(plfs: &Plfs, dir: &Path) -> Plfs {

@@ -49,57 +49,14 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
         }
         given => given.iter().map(|dir| ("--mount".into(), dir.clone())).collect::<Vec<_>>(),
     };
-    let mut paths = Vec::from_iter(waiting.clone());
-    let roots =
-        managed.iter().map(|(flag, dir)| directory(flag, dir)).collect::<Result<Vec<_>, Fail>>()?;
-    let mut others = Vec::new();
-    for backend in backends {
-        add(&mut others, directory("--backend", backend)?.0);
-    }
-    let store: Arc<dyn Store> = Arc::new(PosixStore::new());
-    // Those that share their backends at once: a backend without a .plfs is a new one only if none
-    // of its roots has one.
-    let mut groups: Vec<(&[PathBuf], Vec<&Path>)> = Vec::new();
-    for (real, given) in &roots {
-        let used = match others.as_slice() {
-            [] => config.backends_of(&given.join("file")),
-            given => given,
-        };
-        match groups.iter_mut().find(|(backends, _)| *backends == used) {
-            Some((_, reals)) => reals.push(real),
-            None => groups.push((used, vec![real])),
-        }
-    }
-    for (used, reals) in groups {
-        match plfs_core::prepare(&store, &config, &reals, used) {
-            // What is there can be read.
-            Err(error @ plfs_core::Error::CloseToOpen { .. }) => {
-                eprintln!("plfs: warning: {}", without_numbers(&error.to_string()));
-            }
-            other => other.map_err(|error| Fail::Exit(2, error.to_string()))?,
-        }
-    }
+    let ready = Managed::prepare(&config, &managed, backends)?;
     if let Some(plfsrc) = &plfsrc {
         config::warn_of_run(plfsrc, &config);
     }
-    for (real, given) in roots {
-        add(&mut paths, real);
-        add(&mut paths, given);
-    }
     let mut program = std::process::Command::new(&command[0]);
-    match waiting {
-        Some(dir) => program.env(DEFAULT_DIR_VARIABLE, dir),
-        None => program.env_remove(DEFAULT_DIR_VARIABLE),
-    };
-    program.args(&command[1..]).env("PLFS_MOUNTS", join_paths(paths.iter().map(PathBuf::as_path)));
-    if !others.is_empty() {
-        program.env("PLFS_BACKENDS", join_paths(others.iter().map(PathBuf::as_path)));
-    }
-    let mut libraries = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    if let Some(mpi) = mpi(&preload) {
-        libraries = prepend(&mpi, &libraries);
-    }
-    program.env("LD_PRELOAD", prepend(&preload, &libraries));
+    program.args(&command[1..]);
+    ready.tell(&mut program, waiting.as_deref());
+    load(&mut program, &preload);
     // What a job before this one has left, if it was killed.
     Plfs::posix(config.clone()).reap();
     let error = program.exec();
@@ -109,6 +66,83 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     }
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     Err(Fail::Exit(code, format!("cannot run {}: {error}", show(Path::new(&command[0])))))
+}
+
+/// Managed directories and backends that are ready for a program.
+pub struct Managed {
+    /// As named, and their real paths.
+    pub paths: Vec<PathBuf>,
+    backends: Vec<PathBuf>,
+}
+
+impl Managed {
+    /// Makes directories ready, each with what has named it, so that an error can say it.
+    pub fn prepare(
+        config: &Config,
+        dirs: &[(String, PathBuf)],
+        backends: &[PathBuf],
+    ) -> Result<Managed, Fail> {
+        let roots = dirs
+            .iter()
+            .map(|(flag, dir)| directory(flag, dir))
+            .collect::<Result<Vec<_>, Fail>>()?;
+        let (mut paths, mut others) = (Vec::new(), Vec::new());
+        for backend in backends {
+            add(&mut others, directory("--backend", backend)?.0);
+        }
+        let store: Arc<dyn Store> = Arc::new(PosixStore::new());
+        // Those that share their backends at once: a backend without a .plfs is a new one only if
+        // none of its roots has one.
+        let mut groups: Vec<(&[PathBuf], Vec<&Path>)> = Vec::new();
+        for (real, given) in &roots {
+            let used = match others.as_slice() {
+                [] => config.backends_of(&given.join("file")),
+                given => given,
+            };
+            match groups.iter_mut().find(|(backends, _)| *backends == used) {
+                Some((_, reals)) => reals.push(real),
+                None => groups.push((used, vec![real])),
+            }
+        }
+        for (used, reals) in groups {
+            match plfs_core::prepare(&store, config, &reals, used) {
+                // What is there can be read.
+                Err(error @ plfs_core::Error::CloseToOpen { .. }) => {
+                    eprintln!("plfs: warning: {}", without_numbers(&error.to_string()));
+                }
+                other => other.map_err(|error| Fail::Exit(2, error.to_string()))?,
+            }
+        }
+        for (real, given) in roots {
+            add(&mut paths, real);
+            add(&mut paths, given);
+        }
+        Ok(Managed { paths, backends: others })
+    }
+
+    /// Says them to a program, in variables; also the directory that is to be made when it makes
+    /// something there.
+    pub fn tell(&self, program: &mut std::process::Command, waiting: Option<&Path>) {
+        match waiting {
+            Some(dir) => program.env(DEFAULT_DIR_VARIABLE, dir),
+            None => program.env_remove(DEFAULT_DIR_VARIABLE),
+        };
+        let mut paths = Vec::from_iter(waiting.map(Path::to_path_buf));
+        self.paths.iter().for_each(|path| add(&mut paths, path.clone()));
+        program.env("PLFS_MOUNTS", join_paths(paths.iter().map(PathBuf::as_path)));
+        if !self.backends.is_empty() {
+            program.env("PLFS_BACKENDS", join_paths(self.backends.iter().map(PathBuf::as_path)));
+        }
+    }
+}
+
+/// Has a program load the libraries.
+pub fn load(program: &mut std::process::Command, preload: &Path) {
+    let mut libraries = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    if let Some(mpi) = mpi(preload) {
+        libraries = prepend(&mpi, &libraries);
+    }
+    program.env("LD_PRELOAD", prepend(preload, &libraries));
 }
 
 /// What was meant by words of which the first is no program.
@@ -169,7 +203,7 @@ fn default_dir() -> Result<Option<PathBuf>, Fail> {
 }
 
 /// The real path of a directory that must exist, and the path as given, absolute.
-fn directory(flag: &str, dir: &Path) -> Result<(PathBuf, PathBuf), Fail> {
+pub fn directory(flag: &str, dir: &Path) -> Result<(PathBuf, PathBuf), Fail> {
     let shown = show(dir);
     let real = std::fs::canonicalize(dir).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Fail::Exit(
