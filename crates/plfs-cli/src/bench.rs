@@ -101,7 +101,8 @@ pub fn bench(out: &mut Out, flags: &BenchFlags) -> Result<(), Fail> {
     }
     if flags.door == Door::Mpi {
         let text = "--door mpi is not built in: compile bench/mpi_n1.c of the sources with mpicc \
-                    and start it with `plfs run -- mpiexec`; it measures the same patterns";
+                    and start it with `plfs run -- mpiexec`; it measures one shared \
+                    file and a file a rank";
         return Err(Fail::Exit(2, text.into()));
     }
     let seed = flags.seed.unwrap_or_else(machine::random);
@@ -288,7 +289,16 @@ impl Place {
         for dir in &self.made {
             let gone = match &self.plfs {
                 _ if !self.is_there(dir) => Ok(()),
-                Some(plfs) => remove::tree(plfs, dir),
+                Some(plfs) => remove::tree(plfs, dir).or_else(|why| {
+                    // It was a root, which has a table of backends: nothing of them is used now.
+                    let top = dir.join(".plfs");
+                    let left = plfs.store().list(&top).unwrap_or_default();
+                    if left.iter().any(|entry| entry.name != "backends") {
+                        return Err(why);
+                    }
+                    let _ = std::fs::remove_dir_all(top);
+                    remove::tree(plfs, dir)
+                }),
                 None => std::fs::remove_dir_all(dir).map_err(|error| error.to_string()),
             };
             gone.map_err(|why| Fail::on("remove", dir, why))?;
