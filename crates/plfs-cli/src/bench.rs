@@ -290,14 +290,13 @@ impl Place {
             let gone = match &self.plfs {
                 _ if !self.is_there(dir) => Ok(()),
                 Some(plfs) => remove::tree(plfs, dir).or_else(|why| {
-                    // It was a root, which has a table of backends: nothing of them is used now.
-                    let top = dir.join(".plfs");
-                    let left = plfs.store().list(&top).unwrap_or_default();
-                    if left.iter().any(|entry| entry.name != "backends") {
+                    // No names any more: what is left is a table of backends, or what ranks that
+                    // were killed had open. Nobody else has anything in here.
+                    let left = plfs.store().list(dir).unwrap_or_default();
+                    if left.iter().any(|entry| !plfs_core::is_hidden(&entry.name)) {
                         return Err(why);
                     }
-                    let _ = std::fs::remove_dir_all(top);
-                    remove::tree(plfs, dir)
+                    std::fs::remove_dir_all(dir).map_err(|error| error.to_string())
                 }),
                 None => std::fs::remove_dir_all(dir).map_err(|error| error.to_string()),
             };
