@@ -120,7 +120,7 @@ impl Rates {
         let words = &self.page.words()[target.0 * TARGET..][..TARGET];
         let rate = f64::from_bits(words[RATE].load(Ordering::Relaxed));
         let age = boot_time_ns().saturating_sub(words[SEEN].load(Ordering::Relaxed));
-        (rate >= 1.0 && rate <= 1e15).then_some((rate, age))
+        (1.0..=1e15).contains(&rate).then_some((rate, age))
     }
 
     /// Bytes that were written to a target since the page is there, as far as they were measured.

@@ -410,8 +410,9 @@ pub(crate) fn has_attributes(of: BorrowedFd<'_>) -> Result<bool> {
 
 /// What all names of attributes of a file take at most, and one value.
 const ATTRIBUTES_BYTES: usize = 64 << 10;
-/// sync_file_range(2), of which the library has nothing. Waiting tells of errors that this open file
-/// has not been told of.
+
+/// sync_file_range(2), of which the library has nothing. Waiting tells of errors that this open
+/// file has not been told of.
 fn sync_file_range(fd: BorrowedFd<'_>, offset: u64, length: u64, waits: bool) -> Result<()> {
     let waiting = linux::SYNC_FILE_RANGE_WAIT_BEFORE | linux::SYNC_FILE_RANGE_WAIT_AFTER;
     let flags = linux::SYNC_FILE_RANGE_WRITE | if waits { waiting } else { 0 };
