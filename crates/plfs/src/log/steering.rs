@@ -190,9 +190,10 @@ impl Steering {
     }
 }
 
-/// Which of the targets: where the writer is, if that is as good as any and nobody shares it; else
-/// the one that promises most, and of those that promise as much the one that it has `taken` least
-/// often. What nobody has measured is taken for as fast as the fastest.
+/// Which of the targets: where the writer is, until that was measured; then one that nobody has
+/// measured and nobody writes to. Once all were: where the writer is, if nobody shares that and
+/// none is far better; else the one that promises most, and of those that promise as much the one
+/// that it has `taken` least often. What nobody has measured is taken for as fast as the fastest.
 fn best(known: &[Known], here: Option<usize>, taken: impl Fn(usize) -> u32) -> Option<usize> {
     let writers = |one: &Known| one.others as f64 + 1.0;
     let fastest = known.iter().filter_map(|one| Some(one.expected? * writers(one)));
@@ -200,6 +201,15 @@ fn best(known: &[Known], here: Option<usize>, taken: impl Fn(usize) -> u32) -> O
     let fastest = fastest.reduce(f64::max).unwrap_or(1.0);
     let promise = |i: usize| known[i].expected.unwrap_or(fastest / writers(&known[i]));
     let best = (0..known.len()).map(promise).fold(0.0, f64::max);
+    if let Some(here) = here {
+        if known[here].expected.is_none() {
+            return Some(here);
+        }
+        let is_new = |i: &usize| known[*i].expected.is_none() && known[*i].others == 0;
+        if let Some(new) = (0..known.len()).find(is_new) {
+            return Some(new);
+        }
+    }
     if let Some(here) = here
         && known[here].others == 0
         && promise(here) * LEAVES_FOR >= best
@@ -237,6 +247,10 @@ mod tests {
     fn what_nobody_has_measured_is_tried() {
         assert_eq!(best(&[known(0.0, 1), known(0.0, 0)], None, |_| 0), Some(1));
         assert_eq!(best(&[known(10.0, 1), known(0.0, 0)], Some(0), |_| 0), Some(1));
+        // By who has measured where he is, and not by all at once.
+        assert_eq!(best(&[known(40.0, 0), known(0.0, 0)], Some(0), |_| 0), Some(1));
+        assert_eq!(best(&[known(40.0, 0), known(0.0, 1)], Some(0), |_| 0), Some(0));
+        assert_eq!(best(&[known(0.0, 0), known(0.0, 0)], Some(0), |_| 5), Some(0));
         assert_eq!(best(&[known(40.0, 0), known(0.0, 3)], None, |_| 0), Some(0));
     }
 }

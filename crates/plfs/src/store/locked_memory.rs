@@ -373,6 +373,7 @@ fn allocate(file: &BareFd, from: usize, bytes: usize) -> Result<()> {
 mod tests {
     use super::*;
     use crate::store::machine::random_u64;
+    use crate::sync::plain::atomic::AtomicBool;
 
     fn path() -> PathBuf {
         PathBuf::from(format!("/dev/shm/plfs-test-locked-{:016x}", random_u64()))
@@ -387,11 +388,11 @@ mod tests {
     #[test]
     fn one_is_made_though_somebody_looks_at_it() {
         let path = path();
-        let ends = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let ends = Arc::new(AtomicBool::new(false));
         let looks = [false, true].map(|inherits| {
             let (path, ends) = (path.clone(), ends.clone());
-            std::thread::spawn(move || {
-                while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+            thread::spawn(move || {
+                while !ends.load(Ordering::Relaxed) {
                     match inherits {
                         true => drop(LockedMemory::inherit(&path, me()).unwrap()),
                         false => drop(LockedMemory::look(&path, me()).unwrap()),
@@ -404,7 +405,7 @@ mod tests {
             assert!(memory.is_at_its_path());
             memory.remove();
         }
-        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        ends.store(true, Ordering::Relaxed);
         for thread in looks {
             thread.join().unwrap();
         }
