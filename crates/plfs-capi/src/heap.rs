@@ -13,9 +13,9 @@ use std::hint::spin_loop;
 use std::ptr::null_mut;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use dlmalloc::Dlmalloc;
+use syscalls::{Sysno, syscall2};
 
 #[global_allocator]
 static HEAP: Heap = Heap::new();
@@ -110,7 +110,14 @@ impl Memory {
 /// An allocation takes a tenth of a microsecond, so who waits longer waits for a thread that is not
 /// running.
 const SPINS: u32 = 100;
-const PAUSE: Duration = Duration::from_micros(20);
+
+/// Sleeps for 20 us, so that threads of lower priority run, too. Not by libc, where a sleep is a
+/// cancellation point.
+fn pause() {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: 20_000 };
+    // SAFETY: the kernel reads the time, and writes nothing.
+    let _ = unsafe { syscall2(Sysno::nanosleep, &raw const time as usize, 0) };
+}
 
 impl Heap {
     const fn new() -> Heap {
@@ -131,8 +138,7 @@ impl Heap {
         let mut looks: u32 = 0;
         while self.is_taken.load(Ordering::Relaxed) || self.is_taken.swap(true, Ordering::Acquire) {
             looks += 1;
-            // A sleep lets threads of lower priority run, too.
-            if looks.is_multiple_of(SPINS) { std::thread::sleep(PAUSE) } else { spin_loop() }
+            if looks.is_multiple_of(SPINS) { pause() } else { spin_loop() }
         }
     }
 

@@ -84,6 +84,8 @@ pub enum Op {
     Map,
     /// [`StoreFile::flush`]
     Flush,
+    /// [`StoreFile::write_back`]
+    WriteBack,
 }
 
 impl Op {
@@ -119,7 +121,8 @@ impl Op {
             | Op::Attribute
             | Op::TryLock
             | Op::Map
-            | Op::Flush => false,
+            | Op::Flush
+            | Op::WriteBack => false,
         }
     }
 }
@@ -667,6 +670,12 @@ impl StoreFile for FaultFile {
 
     fn flush(&self) -> Result<()> {
         self.store.run(self.call(Op::Flush, 0, 0), |_| self.inner.flush())
+    }
+
+    fn write_back(&self, offset: u64, length: u64, waits: bool) -> Result<()> {
+        self.store.run(self.call(Op::WriteBack, offset, 0), |_| {
+            self.inner.write_back(offset, length, waits)
+        })
     }
 
     fn try_gate(&self) -> Result<bool> {

@@ -107,7 +107,7 @@ impl Hold {
 
 /// How often a process tries to hold a container that another one has alone, a millisecond apart:
 /// that looks whether it may go, and may be stopped, or removes it.
-const HOLD_TRIES: u32 = if cfg!(feature = "shuttle") { 100 } else { 10_000 };
+const HOLD_TRIES: u32 = if cfg!(feature = "shuttle") { 100 } else { 2_000 };
 
 /// A container that is not there was removed under who has it open.
 fn gone(errno: Errno) -> Errno {

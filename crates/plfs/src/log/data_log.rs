@@ -440,6 +440,9 @@ impl DataLog {
             flusher::keep_buffer(std::mem::take(&mut self.buffer));
         }
         self.in_flight.give_up_spare();
+        if let Steers::Yes(steering) = &mut self.steering {
+            steering.rest();
+        }
         for segment in self.segments.iter_mut().filter(|segment| segment.dirty) {
             self.set.mark_unsynced(segment.at.stream, segment.at.segment, segment.file_name);
             (segment.dirty, segment.file_name) = (false, FileName::Known);
@@ -612,6 +615,7 @@ impl DataLog {
         let segment = &mut self.segments[self.buffer_segment as usize];
         let file = segment.open(&self.container)?;
         segment.dirty = true;
+        let backend = segment.at.backend;
         let next = match &self.journal {
             _ if !self.travel.behind => None,
             Some(journal) => self.in_flight.next_of(journal),
@@ -629,7 +633,8 @@ impl DataLog {
             let segment = self.has_choice().then_some(self.buffer_segment);
             let rate = match &self.steering {
                 Steers::Yes(steering) => {
-                    steering.target().map(|target| (steering.rates().clone(), target))
+                    let target = steering.target(&self.container, backend);
+                    target.map(|target| (steering.rates().clone(), target))
                 }
                 _ => None,
             };
@@ -658,9 +663,13 @@ impl DataLog {
     /// Waits for what was given to the target before, where it is to be known how fast that is.
     fn pace(&mut self, segment: u32, offset: u64, length: u64) {
         let Steers::Yes(steering) = &mut self.steering else { return };
-        let path = &self.segments[segment as usize].path;
-        if steering.wrote(segment, offset, length, path, &self.container) {
-            self.reconsider();
+        let Segment { at, path, .. } = &self.segments[segment as usize];
+        let Some(target) = steering.target(&self.container, at.backend) else { return };
+        match steering.wrote((segment, target), offset, length, path, &self.container) {
+            Ok(true) => self.reconsider(),
+            Ok(false) => {}
+            // The next sync says it, and all after that.
+            Err(errno) => drop(self.set.note_failure(Err(errno))),
         }
     }
 
@@ -706,9 +715,15 @@ impl DataLog {
             self.steering = self.begin_steering().map_or(Steers::No, Steers::Yes);
         }
         let Steers::Yes(steering) = &self.steering else { return self.stream };
-        let backend_of = |stream| match self.set.backend_now(stream) {
-            Some(backend) => Ok(backend),
-            None => self.choose(stream),
+        let Ok(active) = self.backends(self.stream) else { return self.stream };
+        let backend_of = |stream| {
+            let backend = match self.set.backend_now(stream) {
+                Some(backend) => backend,
+                None => self.choose(stream)?,
+            };
+            // One that is drained takes nothing more, and one that is full has no room.
+            let takes = active.contains(&backend) && !self.full.contains(&backend);
+            Ok(takes.then_some(backend))
         };
         let choices = steering::choices(steering.rates(), &self.container, self.stream, backend_of);
         let Steers::Yes(steering) = &mut self.steering else { return self.stream };
@@ -722,6 +737,7 @@ impl DataLog {
         if is_memory || streams < 2 || self.only.is_some() || !self.has_choice() {
             return None;
         }
+        let _acting = self.container.store.act();
         let rates =
             Rates::of(self.container.shared_memory.as_deref()?, self.container.store.user())?;
         Some(Box::new(Steering::new(&rates)))

@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::container::Container;
 use crate::error::Result;
 use crate::store::rates::{Known, Rates, Seat, Target};
-use crate::store::{Open, StoreFile};
+use crate::store::{self, Errno, Open, StoreFile};
 use crate::sync::Arc;
 
 /// Streams that a writer chooses from, the first ones of a file.
@@ -73,13 +73,16 @@ pub(super) fn choices(
     rates: &Rates,
     container: &Container,
     own: u16,
-    backend_of: impl Fn(u16) -> Result<u16>,
+    backend_of: impl Fn(u16) -> Result<Option<u16>>,
 ) -> Result<Vec<Choice>> {
     let mut choices: Vec<Choice> = Vec::new();
+    // Of some, not of all, nothing can be known: then by turns.
     let streams = container.superblock.streams.min(STREAMS);
     for stream in [own].into_iter().filter(|own| *own < streams).chain(0..streams) {
-        let dir = container.backend_root(backend_of(stream)?)?;
-        let Some(target) = rates.target(&dir) else { continue };
+        let Some(backend) = backend_of(stream)? else { continue };
+        let Some(target) = rates.target(&container.backend_root(backend)?) else {
+            return Ok(Vec::new());
+        };
         if !choices.iter().any(|known| known.target == target) {
             choices.push(Choice { stream, target });
         }
@@ -102,9 +105,14 @@ impl Steering {
         self.seat.rates()
     }
 
-    /// The target where the writer is.
-    pub(super) fn target(&self) -> Option<Target> {
-        self.now.as_ref().map(|now| now.target)
+    /// The target that a backend is.
+    pub(super) fn target(&self, container: &Container, backend: u16) -> Option<Target> {
+        self.rates().target(&container.backend_root(backend).ok()?)
+    }
+
+    /// Keeps nothing open: others need descriptors, too.
+    pub(super) fn rest(&mut self) {
+        (self.pace.file, self.pace.begun) = (None, None);
     }
 
     /// The stream for the next region. `None`: there is nothing to choose.
@@ -135,18 +143,19 @@ impl Steering {
         known[here].expected.is_some_and(|here| here * LEAVES_FOR < best)
     }
 
-    /// Takes note that the store has `length` bytes at `offset` of a segment whose file is at
-    /// `path`, and waits for earlier ones. True: something was measured.
+    /// Takes note that the store has `length` bytes at `offset` of a segment on this target, whose
+    /// file is at `path`, and waits for earlier ones. True: something was measured.
     ///
-    /// Waits by an open file of its own: an error is left to who syncs the file by another.
+    /// An error is one that the storage had with bytes of the segment. The system tells it once: no
+    /// later sync may say that all is well.
     pub(super) fn wrote(
         &mut self,
-        segment: u32,
+        (segment, target): (u32, Target),
         offset: u64,
         length: u64,
         path: &Path,
         container: &Container,
-    ) -> bool {
+    ) -> store::Result<bool> {
         let end = offset + length;
         let gathered = match self.pace.gathered.take() {
             Some((of, from, to)) if (of, to) == (segment, offset) => (of, from, end),
@@ -155,29 +164,22 @@ impl Steering {
         };
         if gathered.2 - gathered.1 < PACE {
             self.pace.gathered = Some(gathered);
-            return false;
+            return Ok(false);
         }
         let (_, from, to) = gathered;
-        let Some(now) = &self.now else { return false };
         let file = match self.pace.file.take() {
             Some((of, file)) if of == segment => file,
             _ => match container.store.open(path, Open::READ) {
                 Ok(file) => file,
-                Err(_) => return false,
+                Err(_) => return Ok(false),
             },
         };
         self.pace.file = Some((segment, file.clone()));
-        let begun = Begun {
-            file,
-            target: now.target,
-            offset: from,
-            length: to - from,
-            since: Instant::now(),
-        };
-        let _ = begun.file.write_back(begun.offset, begun.length, false);
-        let Some(before) = self.pace.begun.replace(begun) else { return false };
+        let begun = Begun { file, target, offset: from, length: to - from, since: Instant::now() };
+        heard(begun.file.write_back(begun.offset, begun.length, false))?;
+        let Some(before) = self.pace.begun.replace(begun) else { return Ok(false) };
         let waits = Instant::now();
-        let _ = before.file.write_back(before.offset, before.length, true);
+        heard(before.file.write_back(before.offset, before.length, true))?;
         let done = Instant::now();
         let since =
             self.pace.done.replace(done).map_or(before.since, |last| last.max(before.since));
@@ -186,7 +188,15 @@ impl Steering {
             let ns = done.duration_since(since).as_nanos() as u64;
             self.rates().note(before.target, before.length, ns);
         }
-        is_measured
+        Ok(is_measured)
+    }
+}
+
+/// What the storage said. That a file cannot be waited for is nothing that it said.
+fn heard(result: store::Result<()>) -> store::Result<()> {
+    match result {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::SPIPE) => Ok(()),
+        other => other,
     }
 }
 

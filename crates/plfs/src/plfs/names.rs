@@ -9,6 +9,7 @@ use plfs_format::pack;
 use plfs_format::superblock::Superblock;
 
 use super::{OpenOptions, Opened, Plfs, may_be_logical};
+use crate::autocommit::Autocommit as _;
 use crate::container::{self, Container};
 use crate::error::{At, Error, Result};
 use crate::file::Access;
@@ -89,8 +90,13 @@ impl Plfs {
         let found = self.container_to_change(path, Links::Stay).unwrap_or(None)?;
         let open = lock(&self.process.open).get(&found.0.identity).and_then(Weak::upgrade);
         if let Some(open) = open {
+            // Who closes it meanwhile is the last to use it all the same.
+            let committing = open.committing().clone();
+            let alone = lock(&committing);
             open.container.open_now();
             let _ = open.hold();
+            drop(open);
+            drop(alone);
         }
         Some(found)
     }

@@ -446,7 +446,7 @@ pub trait StoreFile: Send + Sync + Debug {
     fn sync_data(&self) -> Result<()>;
     /// Gives `[offset, offset + length)` to the storage, as far as the system has kept it; or waits
     /// until that has it. A hint, which stores that keep nothing need not know: nothing is durable
-    /// by it.
+    /// by it. An error is perhaps one that no sync tells again.
     fn write_back(&self, offset: u64, length: u64, waits: bool) -> Result<()> {
         let _ = (offset, length, waits);
         Ok(())

@@ -145,9 +145,16 @@ impl Rates {
         let becomes = |at: usize, owner, new| {
             words[at].compare_exchange(owner, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
+        let mut asked = Vec::new();
         for at in seats() {
             let owner = words[at].load(Ordering::Relaxed);
-            if owner != me && is_of_the_dead(owner) {
+            let known = asked.iter().find(|(of, _)| *of == owner).map(|(_, is_dead)| *is_dead);
+            let is_dead = known.unwrap_or_else(|| {
+                let is_dead = owner != me && is_of_the_dead(owner);
+                asked.push((owner, is_dead));
+                is_dead
+            });
+            if is_dead {
                 becomes(at, owner, 0);
             }
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plfs::store::Store;
+use plfs::store::{Errno, Store};
 use plfs::{CloseToOpen, Config, Plfs};
 use plfs_testkit::{CloseToOpenStore, FaultStore, MemStore, Op};
 
@@ -61,4 +61,30 @@ fn a_writer_leaves_a_target_that_is_slow() {
         assert!(there + elsewhere >= 48 * MIB, "{there}, {elsewhere}");
         assert!(there <= 12 * MIB, "{there} bytes went to {slow}, {elsewhere} elsewhere");
     }
+}
+
+/// Linux tells of an error in a write that a page cache had taken once: to who waits for it, and
+/// not to who opens the file then and syncs it. What a writer heard while it waited was thrown
+/// away, and fsync said that all is well.
+#[test]
+fn what_is_heard_while_waiting_for_a_target_fails_the_sync() {
+    let scratch = Scratch::new();
+    let memory = MemStore::new();
+    for dir in ["/m", "/n"] {
+        memory.mkdir(Path::new(dir), 0o755).unwrap();
+    }
+    let faults = FaultStore::new(Arc::new(memory));
+    let config = Config { backends: vec![PathBuf::from("/n")], ..scratch.config() };
+    let plfs = Plfs::new(Arc::new(faults.clone()), config);
+    let file = open(&plfs, Path::new("/m/f"));
+    file.write_at(&vec![1; 64 << 10], 0).unwrap();
+    file.sync().unwrap();
+    faults.fail_matching("/.plfs/", Op::WriteBack, Errno::IO);
+    for i in 1..64 {
+        file.write_at(&vec![1; 64 << 10], i * (64 << 10)).unwrap();
+    }
+    assert!(faults.calls_of(Op::WriteBack) > 0, "nothing was waited for");
+    faults.reset();
+    assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+    assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
 }

@@ -129,7 +129,7 @@ impl LogSet {
 
     /// Passes on the result of a sync. After a failure all syncs of the node fail, and a note in
     /// the container tells those who come to the file later.
-    fn note_failure(&self, result: store::Result<()>) -> store::Result<()> {
+    pub fn note_failure(&self, result: store::Result<()>) -> store::Result<()> {
         if result.is_err() {
             self.shared.words()[SYNC_FAILED].store(1, Ordering::SeqCst);
             note_failed_sync(&self.container, self.set);

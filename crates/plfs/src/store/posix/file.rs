@@ -411,8 +411,8 @@ pub(crate) fn has_attributes(of: BorrowedFd<'_>) -> Result<bool> {
 /// What all names of attributes of a file take at most, and one value.
 const ATTRIBUTES_BYTES: usize = 64 << 10;
 
-/// sync_file_range(2), of which the library has nothing. Waiting tells of errors that this open
-/// file has not been told of.
+/// sync_file_range(2), of which the library has nothing. It tells of errors that this open file has
+/// not been told of, and who opens the file after that is not told of them (errseq_t of Linux).
 fn sync_file_range(fd: BorrowedFd<'_>, offset: u64, length: u64, waits: bool) -> Result<()> {
     let waiting = linux::SYNC_FILE_RANGE_WAIT_BEFORE | linux::SYNC_FILE_RANGE_WAIT_AFTER;
     let flags = linux::SYNC_FILE_RANGE_WRITE | if waits { waiting } else { 0 };
