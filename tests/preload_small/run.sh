@@ -672,7 +672,8 @@ END
         case $what in pack) what=unpack ;; *) what=pack ;; esac
     done
     touch stop
-    for node in "${pids[@]}"; do wait $node || { cat ./*.out said; exit 1; }; done
+    # The end of what is said is shown.
+    for node in "${pids[@]}"; do wait $node || { cat said ./*.out; exit 1; }; done
     is_seen || fail "$(cat said)"
     explored "$(awk '{ n += $2 } END { print n }' ./*.out)" "acts in a directory that is packed and unpacked"
     explored "$(grep -c ' unpacked [1-9]' said)" "times it was unpacked"
