@@ -76,10 +76,10 @@ pub(super) fn choices(
     backend_of: impl Fn(u16) -> Result<Option<u16>>,
 ) -> Result<Vec<Choice>> {
     let mut choices: Vec<Choice> = Vec::new();
-    // Of some, not of all, nothing can be known: then by turns.
     let streams = container.superblock.streams.min(STREAMS);
     for stream in [own].into_iter().filter(|own| *own < streams).chain(0..streams) {
         let Some(backend) = backend_of(stream)? else { continue };
+        // Where nothing can be known of one, streams are taken by turns.
         let Some(target) = rates.target(&container.backend_root(backend)?) else {
             return Ok(Vec::new());
         };
