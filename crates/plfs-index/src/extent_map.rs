@@ -78,6 +78,36 @@ pub struct Found {
     pub physical: u64,
 }
 
+/// Pieces of one segment that follow each other in equal steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The first.
+    pub piece: Found,
+    /// Logical bytes from the beginning of a piece to that of the next.
+    pub stride: u64,
+    /// The same in the segment.
+    pub step: i64,
+    /// How many pieces there are besides the first.
+    pub more: u32,
+}
+
+impl Row {
+    /// Whether there is a second piece and it has all of `[from, to)`.
+    #[inline]
+    pub fn next_has(&self, from: u64, to: u64) -> bool {
+        let next = self.piece.logical.wrapping_add(self.stride);
+        self.more > 0 && next <= from && from <= to && to - next <= self.piece.length
+    }
+
+    /// The row without its first piece. There are [more](Row::more).
+    #[inline]
+    pub fn advance(&mut self) {
+        self.piece.logical = self.piece.logical.wrapping_add(self.stride);
+        self.piece.physical = self.piece.physical.wrapping_add_signed(self.step);
+        self.more -= 1;
+    }
+}
+
 /// Where a piece's bytes are: segment, and physical minus logical offset, wrapping.
 type Place = (u32, u64);
 
@@ -311,6 +341,20 @@ impl ExtentMap {
         } else {
             pieces.sort_unstable_by_key(|p| p.start);
             sweep(pieces.iter().copied(), &mut scratch.heap, push);
+        }
+    }
+
+    /// The row of pieces that are `stride` bytes apart and begin with the one that has all of
+    /// `[from, to)`: each is what a lookup finds there, as long as the map does not change. `None`
+    /// where that cannot be told at once, as where something lies above the base.
+    ///
+    /// Costs what a lookup costs.
+    pub fn row(&self, from: u64, to: u64, stride: u64) -> Option<Row> {
+        match &self.base {
+            Some(base) if self.levels.is_empty() && self.buffer.is_empty() => {
+                base.row(from, to, stride, &self.truncates)
+            }
+            _ => None,
         }
     }
 
@@ -676,7 +720,11 @@ mod tests {
     fn found(map: &ExtentMap, from: u64, to: u64) -> Vec<(u64, u64, u32, u64)> {
         let mut out = Vec::new();
         map.lookup(from, to, &mut out);
-        out.into_iter().map(|f| (f.logical, f.length, f.segment, f.physical)).collect()
+        out.into_iter().map(as_found).collect()
+    }
+
+    fn as_found(f: Found) -> (u64, u64, u32, u64) {
+        (f.logical, f.length, f.segment, f.physical)
     }
 
     #[test]
@@ -968,6 +1016,70 @@ mod tests {
         assert_eq!((again.next_hole(0), again.next_data(5)), (map.next_hole(0), Some(5)));
         let base = again.base().unwrap();
         assert!(base.file_bytes() < 2000, "{}", base.file_bytes());
+        let row = again.row(1_234_567_830, 1_234_567_840, 100_000);
+        assert_eq!(row, None, "past the end");
+        let mut row = again.row(11_234_570, 11_234_580, 100_000).unwrap();
+        assert_eq!(row.more, 999 - 112);
+        let mut at = 11_234_500;
+        loop {
+            assert_eq!(vec![as_found(row.piece)], found(&again, at, at + 100));
+            at += 100_000;
+            if !row.next_has(at + 3, at + 9) {
+                break;
+            }
+            row.advance();
+        }
+        assert_eq!((at, row.more), (100_034_500, 0));
+    }
+
+    /// Rows of all maps of a few runs, in shapes and not, with truncates and newer writes: what a
+    /// row says of a piece is what a lookup says of it.
+    #[test]
+    fn a_row_says_what_lookups_say() {
+        let mut rows = 0;
+        for settled in [false, true] {
+            for ranks in 1..5 {
+                for cut in [u64::MAX, 0, 250, 900] {
+                    let mut map = ExtentMap::new();
+                    for rank in 0..ranks {
+                        let run = Run {
+                            logical: rank * 10,
+                            length: 10,
+                            stride: 10 * ranks as i64,
+                            count: 40,
+                            segment: (rank / 2) as u32,
+                            physical: rank % 2 * 5000,
+                        };
+                        map.insert(run, order(1 + rank));
+                    }
+                    map.insert(Run::single(2000, 500, 9, 0), order(20));
+                    if cut != u64::MAX {
+                        map.insert_truncate(order(30), cut);
+                        map.insert(Run::single(3000, 10, 0, 50_000), order(31));
+                    }
+                    let mut again = reopened(&map, settled);
+                    let strides = [1, 5, 10, 20, 30, 40, 80];
+                    for (from, stride) in (0..500).flat_map(|at| strides.map(|s| (at, s))) {
+                        let Some(mut row) = again.row(from, from + 1, stride) else { continue };
+                        rows += 1;
+                        let mut at = from;
+                        loop {
+                            let p = as_found(row.piece);
+                            assert_eq!(found(&again, p.0, p.0 + p.1), vec![p]);
+                            assert!(p.0 <= at && at < p.0 + p.1);
+                            at += stride;
+                            if !row.next_has(at, at + 1) {
+                                break;
+                            }
+                            row.advance();
+                        }
+                    }
+                    again.insert(Run::single(33, 1, 7, 0), order(40));
+                    assert_eq!(again.row(0, 10, 10 * ranks), None, "a newer write may hide it");
+                }
+            }
+        }
+        assert!(rows > 1000, "{rows}");
     }
 
     #[test]
@@ -1007,6 +1119,9 @@ mod tests {
             let base = Base::new(Arc::new(bytes), flat);
             let _ = base.check();
             let mut map = ExtentMap::with_base(base);
+            for stride in [1, 5, 10, random()] {
+                let _ = map.row(10, 11, stride).map(|row| row.next_has(random(), u64::MAX));
+            }
             map.insert(Run::single(3, 20, 0, 0), order(7));
             map.insert_truncate(order(6), random() >> 1);
             found(&map, 0, 1000);

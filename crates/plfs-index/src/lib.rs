@@ -17,7 +17,9 @@ mod sums;
 
 pub use block::{BLOCK_RECORDS, PENDING_RECORDS, block_of, in_blocks};
 pub use commit::{Committed, Fresh};
-pub use extent_map::{Base, Bulk, Bytes, Entry, ExtentMap, Found, Image, Numbers, ReadAt, Scratch};
+pub use extent_map::{
+    Base, Bulk, Bytes, Entry, ExtentMap, Found, Image, Numbers, ReadAt, Row, Scratch,
+};
 pub use overlap::{Overlaps, Ranges};
 pub use pattern::{Folder, Stamped};
 pub use plfs_format::flat_index::HOLE;

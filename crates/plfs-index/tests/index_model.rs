@@ -105,6 +105,21 @@ fn check(map: &ExtentMap, file: &Bytes) {
             map.lookup(from, to, &mut out);
             assert_eq!(out, pieces(file, from, to), "[{from}, {to})");
         }
+        for stride in 1..12 {
+            let Some(mut row) = map.row(from, from + 1, stride) else { continue };
+            let mut at = from;
+            loop {
+                let piece = row.piece;
+                assert!(piece.logical <= at && at < piece.logical + piece.length);
+                map.lookup(piece.logical, piece.logical + piece.length, &mut out);
+                assert_eq!(out, [piece], "row from {from} by {stride} in {map:?}");
+                at += stride;
+                if !row.next_has(at, at + 1) {
+                    break;
+                }
+                row.advance();
+            }
+        }
         let next = |hole: bool| (from..size).find(|&at| file[at as usize].is_none() == hole);
         assert_eq!(map.next_data(from), next(false), "data from {from} in {map:?}");
         let hole = (from < size).then(|| next(true).unwrap_or(size));

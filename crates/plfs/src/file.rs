@@ -479,8 +479,8 @@ impl File {
         };
         match reader {
             Some(Reader { prefetch, pieces }) => {
-                let lookup = |from, to, found: &mut Vec<Found>| known.lookup(from, to, found);
-                let pieces = pieces.get(state_of(known), (offset, offset + n as u64), lookup);
+                let pieces =
+                    pieces.get(state_of(known), (offset, offset + n as u64), known.extents());
                 sound()?;
                 fetch(offset, buf, pieces, |piece, out| {
                     let at = known.segment(piece.segment).ok_or_else(corrupt)?;

@@ -9,11 +9,11 @@ use plfs_format::column::Column;
 use plfs_format::flat_index::{self, Axis, BlocksView, Extent, FlatIndex, Shape};
 use zerocopy::FromBytes;
 
-use super::Place;
 use super::entry::Entry;
 use super::level::{Lattices, tree_end, walk};
 use super::merge::{Span, clip_of};
 use super::shape::{Piece, Shaped, Spans};
+use super::{Place, Row};
 use crate::{HOLE, MAX_END, Order, Run};
 
 /// Bytes that stay valid as long as this value lives: a file map or memory.
@@ -221,6 +221,34 @@ impl Base {
                 });
             }
         });
+    }
+
+    /// The row of an entry with a shape, whose pieces share no byte with anything else here.
+    pub(super) fn row(
+        &self,
+        from: u64,
+        to: u64,
+        stride: u64,
+        truncates: &[(Order, u64)],
+    ) -> Option<Row> {
+        // So many interleaved runs have no shape.
+        if self.lattices.get().is_some_and(Option::is_some) {
+            return None;
+        }
+        let mut row = None;
+        walk(self.entries(), from, &mut { to }, &mut |entry: &Entry, to: &mut u64| {
+            if entry.end.get() > clip_of(truncates, self.order_of(entry)) {
+                return;
+            }
+            row = self.shaped(entry).and_then(|shaped| shaped.row(from, stride));
+            if row.is_some() {
+                *to = 0;
+            }
+        });
+        row.filter(|row| {
+            to <= row.piece.logical + row.piece.length
+                && (row.piece.segment as usize) < self.flat.segments.len()
+        })
     }
 
     /// Calls for the extents in `[from, to)`, clipped to it, ascending: start, end, order, segment

@@ -7,6 +7,7 @@ use plfs_format::column::Column;
 use plfs_format::flat_index::{AXES_MAX, Axis, NewShape, Shape};
 
 use super::entry::Entry;
+use super::{Found, Row};
 use crate::{MAX_END, Run};
 
 /// A piece: logical bytes `[start, end)`, the segment's number, and physical minus logical offset,
@@ -199,6 +200,34 @@ impl Shaped<'_> {
     /// The piece that has byte `from`, from there on.
     #[inline]
     fn locate(&self, spans: &[u64; AXES_MAX + 1], from: u64) -> Option<Piece> {
+        let (at, _) = self.way(spans, from)?;
+        Some(self.piece(at, from, at.logical + self.entry.length.get()))
+    }
+
+    /// The piece that has byte `from`, and those behind it along the axis with this stride, if
+    /// they all lie in one segment.
+    pub(super) fn row(&self, from: u64, stride: u64) -> Option<Row> {
+        let spans = self.spans()?;
+        let (at, index) = self.way(&spans, from)?;
+        let of_row = |axis: &Axis| axis.stride == stride && !axis.tabled && axis.segment == 0;
+        let along = self.shape.axes.iter().position(of_row)?;
+        let axis = &self.shape.axes[along];
+        let length = self.entry.length.get();
+        let (logical, _, segment, shift) = self.piece(at, at.logical, at.logical + length);
+        let physical = logical.wrapping_add(shift);
+        // Below count.
+        let more = axis.count - 1 - index[along] as u32;
+        let last =
+            axis.physical.checked_mul(more.into())?.checked_add(physical.try_into().ok()?)?;
+        let fits = last >= 0 && last as u64 <= MAX_END - length;
+        let piece = Found { logical, length, segment, physical };
+        fits.then_some(Row { piece, stride, step: axis.physical, more })
+    }
+
+    /// The way along the axes to the piece that has byte `from`, and how many steps it is along
+    /// each.
+    #[inline]
+    fn way(&self, spans: &[u64; AXES_MAX + 1], from: u64) -> Option<(At, [u64; AXES_MAX])> {
         let mut rest = from.checked_sub(self.entry.first.get()).filter(|rest| *rest < spans[0])?;
         let mut index = [0; AXES_MAX];
         for (i, axis) in self.shape.axes.iter().enumerate() {
@@ -218,7 +247,7 @@ impl Shaped<'_> {
         for (axis, i) in self.shape.axes.iter().zip(index) {
             at = at.moved(axis, i);
         }
-        Some(self.piece(at, from, at.logical + self.entry.length.get()))
+        Some((at, index))
     }
 
     /// What lies at the end of the way: the piece at `at`, cut to `[from, to)`.
