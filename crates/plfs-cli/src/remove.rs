@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Errno, Keep, Kind, Links, Place};
-use plfs_core::{Plfs, is_hidden, is_layout, is_of_pack};
+use plfs_core::{Plfs, SETTLES, is_hidden, is_layout, is_of_pack};
 
 use crate::out::{self, Fail, absolute, say, show};
 
@@ -137,6 +137,12 @@ fn remove_root(plfs: &Plfs, dir: &Path) -> Result<(), String> {
     let store = store.inside(vec![place], Keep::Nothing).unwrap_or_else(|| store.clone());
     for shard in store.list(&top).unwrap_or_default() {
         let _ = store.rmdir(&top.join(shard.name));
+    }
+    if store.stat(&top.join("backends"), Links::Stay).is_ok() {
+        match plfs_core::remove_table(plfs.store(), plfs.config(), dir, SETTLES) {
+            Err(error) if error.errno() == Errno::NOTEMPTY => {}
+            other => other.map_err(|error| error.to_string())?,
+        }
     }
     match store.rmdir(&top) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),

@@ -760,6 +760,54 @@ pub fn remove_backend(
     Ok(())
 }
 
+/// Removes the table of backends of a root that has nothing else in its `.plfs` any more, so that
+/// the root can be removed. The backends stay, with their identity: they may be those of other
+/// roots.
+///
+/// ENOTEMPTY, and nothing done, if the root has anything else. Looks twice, `settles` apart, with
+/// all backends out of use: somebody may be making a file.
+pub fn remove_table(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    root: &Path,
+    settles: std::time::Duration,
+) -> Result<()> {
+    let of = Root::new(store, config, root)?;
+    let table = of.table();
+    let must_be_alone = || {
+        let top = root.join(name::ROOT_DIR);
+        match list(of.view.as_ref(), &top)?.iter().all(|entry| entry == name::BACKENDS) {
+            true => Ok(()),
+            false => Err(Errno::NOTEMPTY).at("remove", &top),
+        }
+    };
+    must_be_alone()?;
+    let mut before = Vec::new();
+    for id in table.all()? {
+        table.change(id, |backend| {
+            before.push((id, backend.clone()));
+            backend.state = State::Gone;
+            Ok(())
+        })?;
+    }
+    if !before.is_empty() {
+        thread::sleep(settles);
+    }
+    if let Err(error) = must_be_alone() {
+        for (id, backend) in before {
+            table.change(id, |entry| {
+                entry.state = backend.state;
+                Ok(())
+            })?;
+        }
+        return Err(error);
+    }
+    for (_, backend) in &before {
+        remove_empty(&of, &crate::container::path_of(backend));
+    }
+    table.remove()
+}
+
 /// Removes directories of containers of the root that have nothing in them any more. Best effort.
 fn remove_empty(of: &Root<'_>, path: &Path) {
     let view = in_roots(&of.store, [path]);

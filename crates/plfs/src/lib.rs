@@ -67,7 +67,7 @@ pub use container::{
 pub use error::{Error, Result};
 pub use federation::{
     BackendStatus, Drained, Held, Left, Presence, Progress, SETTLES, backend_dirs, backends, drain,
-    join_backend, move_backend, remove_backend,
+    join_backend, move_backend, remove_backend, remove_table,
 };
 pub use file::{Access, Extent, File};
 pub use lifecycle::{

@@ -222,6 +222,16 @@ impl Table<'_> {
         Ok(backend)
     }
 
+    /// Removes all entries, and what is left of unfinished ones: nobody will use their ids.
+    pub fn remove(&self) -> Result<()> {
+        let dir = self.dir();
+        for entry in self.store.list(&dir).at("list", &dir)? {
+            let path = dir.join(entry.name);
+            self.store.unlink(&path).at("remove", &path)?;
+        }
+        self.store.rmdir(&dir).at("remove", &dir)
+    }
+
     /// Keeps others from changing entries while the result lives, where locks reach them.
     /// Where they do not, who changes an entry at the same time may win.
     fn turn(&self) -> Result<Option<DirTurn>> {
