@@ -58,15 +58,27 @@ static long number(const char **text)
 	return n;
 }
 
+/* Whether the path begins like one of a descriptor. Most begin with something else, and few bytes
+ * say so. */
+static bool may_be_descriptors(const char *path)
+{
+	if (!path || !memory_is_there(path, sizeof "/dev/st" - 1, false))
+		/* Perhaps it ends where memory does. */
+		return path;
+	return path[0] == '/' && (path[1] == 'p' || (path[1] == 'd' && path[2] == 'e' &&
+							    (path[5] == 'f' || path[6] == 't')));
+}
+
 int path_of_packed(const char *path)
 {
 	static const char *const streams[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
+	if (atomic_load(&fd_limit) <= 0)
+		return -1;
 	int saved = errno;
-	bool there = atomic_load(&fd_limit) > 0 && path_is_there(path);
+	bool there = may_be_descriptors(path) && path_is_there(path);
 	errno = saved;
 	if (!there || !path || path[0] != '/')
 		return -1;
-	/* Most paths begin with something else. */
 	const char *device = after(path, "/dev/");
 	if (device ? *device != 'f' && !after(device, "std") : path[1] != 'p')
 		return -1;
