@@ -82,6 +82,8 @@ _Static_assert(
 #undef BEGIN_AT
 #undef END
 
+enum direction { READ, WRITE };
+
 /* --- type.c: what bytes a datatype means --- */
 
 /* `count` times a body of `body` data bytes, the bodies `stride` bytes apart. A body is a list of
@@ -123,15 +125,53 @@ int64_t shape_locate(const struct shape *shape, int64_t base, int64_t at);
 int type_keep(MPI_Datatype type, MPI_Datatype *out);
 void type_forget(MPI_Datatype *type);
 
+/* As type_get, for the type as it is in a file of the representation external32. Not remembered. */
+int type_get_external(MPI_Datatype type, struct type **out);
+/* Its extent there. */
+int type_external_extent(MPI_Datatype type, int64_t *extent);
+bool type_is_leaf(MPI_Datatype type);
+int type_combiner(MPI_Datatype type);
+
+/* What a derived type is made of, in the order of its data: count[0] of type[0], and so on. Of a
+ * type that repeats one it is that alone. */
+struct members {
+	int64_t n;
+	MPI_Datatype *type;
+	int64_t *count;
+	struct block *memory;
+};
+int type_members(MPI_Datatype type, struct members *members);
+void type_members_free(struct members *members);
+
+/* --- external.c: the data representation external32 --- */
+
+/* The bytes that a named type has there; of a pair those of its value and its place, else
+ * `*second` is 0. */
+int external_named(MPI_Datatype type, int64_t *first, int64_t *second);
+/* What a datatype is a sequence of; NULL for one without data. */
+struct signature;
+/* MPI_ERR_COUNT if the bytes of `count` of them do not fit. */
+int signature_get(MPI_Datatype type, int64_t count, struct signature **out);
+void signature_free(struct signature *signature);
+/* Bytes of one: packed as memory has them, and in a file. */
+int64_t signature_native(const struct signature *signature);
+int64_t signature_external(const struct signature *signature);
+/* Converts up to `left` bytes of a file from or to packed memory; not those of an element that is
+ * there in part only. */
+int external_convert(const struct signature *signature, int64_t count, enum direction direction,
+	char *native, char *external, int64_t left);
+/* How many bytes of memory `moved` bytes of a file are. */
+int64_t external_native(const struct signature *signature, int64_t moved);
+
 /* --- view.c: what part of the file a process sees --- */
 
 struct view {
 	MPI_Offset disp;
 	MPI_Datatype etype, filetype;
-	char datarep[MPI_MAX_DATAREP_STRING];
-	int64_t etype_size;
-	struct type *type;
-	struct shape root; /* the file type, endlessly */
+	enum representation { NATIVE, INTERNAL, EXTERNAL32 } representation;
+	int64_t etype_size; /* in the file */
+	struct type *type;  /* of the file type, as it is in the file */
+	struct shape root;  /* the file type, endlessly */
 	struct part part;
 };
 
@@ -146,7 +186,6 @@ int64_t view_bytes_before(const struct view *view, int64_t offset);
 /* --- handle.c: the door's files --- */
 
 enum where { POINTER, EXPLICIT, SHARED, ORDERED };
-enum direction { READ, WRITE };
 
 /* The values of hints, as in ROMIO: the door chooses, or the program does. */
 enum { HINT_AUTOMATIC, HINT_ENABLE, HINT_DISABLE };

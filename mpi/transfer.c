@@ -168,6 +168,62 @@ static int move_packed(struct file *f, enum direction direction, int64_t at, cha
 	return rc;
 }
 
+/* What a call moves: `count` of a type in memory. */
+struct memory {
+	char *buf;
+	const struct type *type;
+	int64_t count;
+	const struct signature *signature; /* NULL: the bytes are as in memory */
+};
+
+/* As move, converted. So many datatypes at a time as fill the buffer, at least one. */
+static int move_converted(struct file *f, enum direction direction, int64_t at,
+	const struct memory *m, int64_t *moved)
+{
+	int64_t external = signature_external(m->signature),
+		native = signature_native(m->signature), step = PACK_BYTES / external, first;
+	if (step < 1)
+		step = 1;
+	if (step > m->count)
+		step = m->count;
+	bool dense = type_is_dense(m->type, m->count, &first);
+	char *converted = malloc((size_t)(step * external)),
+	     *packed = dense ? NULL : malloc((size_t)(step * native));
+	int rc = converted && (dense || packed) ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+	*moved = 0;
+	for (int64_t i = 0; rc == MPI_SUCCESS && i < m->count; i += step) {
+		int64_t now = step < m->count - i ? step : m->count - i, want = now * external,
+			done = 0;
+		char *memory = m->buf + i * m->type->extent,
+		     *straight = dense ? memory + first : packed;
+		struct shape root;
+		struct part part;
+		struct copy c = {memory, packed, true};
+		type_tile(m->type, now, &root, &part);
+		/* Before a read as well: what the file does not have stays as it is. */
+		if (!dense)
+			shape_walk(&root, 0, 0, now * native, copy_piece, &c);
+		if (direction == WRITE)
+			rc = external_convert(m->signature, now, WRITE, straight, converted, want);
+		if (rc == MPI_SUCCESS)
+			rc = move(f, direction, at + *moved, converted, want, &done);
+		if (direction == READ) {
+			int code = external_convert(
+				m->signature, now, READ, straight, converted, done);
+			rc = rc == MPI_SUCCESS ? code : rc;
+			c = (struct copy){memory, packed, false};
+			if (!dense)
+				shape_walk(&root, 0, 0, now * native, copy_piece, &c);
+		}
+		*moved += done;
+		if (done < want)
+			break;
+	}
+	free(packed);
+	free(converted);
+	return rc;
+}
+
 /* In atomic mode: a lock over all that an access may touch, so that others see all of it or
  * nothing. */
 static int lock_range(struct file *f, short kind, int64_t from, int64_t to)
@@ -184,17 +240,19 @@ static int lock_range(struct file *f, short kind, int64_t from, int64_t to)
 	return rc < 0 ? -errno : 0;
 }
 
-static int move_bytes(struct file *f, enum direction direction, int64_t at, char *buf,
-	const struct type *type, int64_t count, int64_t n, int64_t *moved)
+static int move_bytes(struct file *f, enum direction direction, int64_t at, const struct memory *m,
+	int64_t n, int64_t *moved)
 {
 	int64_t first;
-	if (type_is_dense(type, count, &first))
-		return move(f, direction, at, buf + first, n, moved);
-	return move_packed(f, direction, at, buf, type, count, n, moved);
+	if (m->signature)
+		return move_converted(f, direction, at, m, moved);
+	if (type_is_dense(m->type, m->count, &first))
+		return move(f, direction, at, m->buf + first, n, moved);
+	return move_packed(f, direction, at, m->buf, m->type, m->count, n, moved);
 }
 
-static int move_atomically(struct file *f, enum direction direction, int64_t at, char *buf,
-	const struct type *type, int64_t count, int64_t n, int64_t *moved)
+static int move_atomically(struct file *f, enum direction direction, int64_t at,
+	const struct memory *m, int64_t n, int64_t *moved)
 {
 	int64_t from = view_offset(&f->view, at), to = view_offset(&f->view, at + n - 1) + 1;
 	/* The lock is between descriptors; threads of a rank share one. */
@@ -204,8 +262,7 @@ static int move_atomically(struct file *f, enum direction direction, int64_t at,
 		/* Before a write as well, so that it is ordered after what others wrote under the
 		 * lock. */
 		rc = plfs_refresh(f->plfs);
-		int code = rc < 0 ? error_class(rc)
-				  : move_bytes(f, direction, at, buf, type, count, n, moved);
+		int code = rc < 0 ? error_class(rc) : move_bytes(f, direction, at, m, n, moved);
 		rc = direction == WRITE && code == MPI_SUCCESS ? plfs_commit(f->plfs) : 0;
 		lock_range(f, F_UNLCK, from, to);
 		pthread_mutex_unlock(&f->lock);
@@ -225,12 +282,12 @@ bool is_coherent(const struct file *f)
 /* A coherent access refreshes before it reads and commits after it writes. MPI requires less, but
  * ROMIO does it on local and parallel file systems, and HDF5 and PnetCDF rely on it: they write,
  * pass a barrier, and read at another rank. */
-static int move_coherently(struct file *f, enum direction direction, int64_t at, char *buf,
-	const struct type *type, int64_t count, int64_t n, int64_t *moved)
+static int move_coherently(struct file *f, enum direction direction, int64_t at,
+	const struct memory *m, int64_t n, int64_t *moved)
 {
 	int rc = direction == READ ? error_class(plfs_refresh(f->plfs)) : MPI_SUCCESS;
 	if (rc == MPI_SUCCESS)
-		rc = move_bytes(f, direction, at, buf, type, count, n, moved);
+		rc = move_bytes(f, direction, at, m, n, moved);
 	if (rc == MPI_SUCCESS && direction == WRITE)
 		rc = error_class(plfs_commit(f->plfs));
 	return rc;
@@ -293,12 +350,18 @@ int transfer(struct file *f, enum direction direction, enum where where, MPI_Off
 	void *buf, MPI_Count count, MPI_Datatype datatype, MPI_Count *bytes)
 {
 	struct type *type = NULL;
+	struct signature *signature = NULL;
+	bool external = f->view.representation == EXTERNAL32;
+	/* In the file: `n` bytes from `at` on. */
 	int64_t n = 0, at = 0, moved = 0;
 	*bytes = 0;
 	int rc = check(f, direction, where, offset, count, datatype);
 	if (rc == MPI_SUCCESS)
 		rc = type_get(datatype, &type);
-	if (rc == MPI_SUCCESS && __builtin_mul_overflow(count, type->size, &n))
+	if (rc == MPI_SUCCESS && external)
+		rc = signature_get(datatype, count, &signature);
+	if (rc == MPI_SUCCESS && __builtin_mul_overflow(count,
+					 external ? signature_external(signature) : type->size, &n))
 		rc = MPI_ERR_COUNT;
 	if (rc == MPI_SUCCESS && n % f->view.etype_size != 0)
 		rc = MPI_ERR_IO;
@@ -308,19 +371,22 @@ int transfer(struct file *f, enum direction direction, enum where where, MPI_Off
 		rc = locate(f, where, offset, n, &at);
 	if (rc == MPI_SUCCESS && n > 0) {
 		int64_t last;
+		const struct memory memory = {buf, type, count, signature};
 		if (direction == WRITE)
 			f->wrote = true;
 		if (__builtin_add_overflow(at, n - 1, &last) ||
 			view_offset(&f->view, last) == INT64_MAX)
 			rc = MPI_ERR_ARG;
 		else if (f->atomic)
-			rc = move_atomically(f, direction, at, buf, type, count, n, &moved);
+			rc = move_atomically(f, direction, at, &memory, n, &moved);
 		else if (is_coherent(f))
-			rc = move_coherently(f, direction, at, buf, type, count, n, &moved);
+			rc = move_coherently(f, direction, at, &memory, n, &moved);
 		else
-			rc = move_bytes(f, direction, at, buf, type, count, n, &moved);
+			rc = move_bytes(f, direction, at, &memory, n, &moved);
 	}
+	/* A status counts the program's bytes. */
+	*bytes = external ? external_native(signature, moved) : moved;
+	signature_free(signature);
 	type_put(type);
-	*bytes = moved;
 	return rc;
 }

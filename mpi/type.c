@@ -39,6 +39,7 @@ struct block {
 struct build {
 	struct block *memory;
 	int error;
+	bool external; /* as the type is in a file of external32, not as in memory */
 };
 
 static void *take(struct build *b, size_t n, size_t size)
@@ -324,7 +325,7 @@ static bool is_leaf(int combiner)
 		;
 }
 
-static int combiner_of(MPI_Datatype type)
+int type_combiner(MPI_Datatype type)
 {
 	int combiner = MPI_COMBINER_NAMED;
 	if (HAVE_LARGE) {
@@ -335,6 +336,11 @@ static int combiner_of(MPI_Datatype type)
 		PMPI_Type_get_envelope(type, &ints, &addresses, &types, &combiner);
 	}
 	return combiner;
+}
+
+bool type_is_leaf(MPI_Datatype type)
+{
+	return is_leaf(type_combiner(type));
 }
 
 static int read_contents(struct build *b, MPI_Datatype type, struct contents *c)
@@ -383,13 +389,209 @@ static int read_contents(struct build *b, MPI_Datatype type, struct contents *c)
 	return MPI_SUCCESS;
 }
 
-static int64_t extent_of(struct build *b, MPI_Datatype type)
+/* Those that MPI_Type_get_contents gave. */
+static void free_types(MPI_Datatype *type, int64_t n)
 {
-	MPI_Aint lb = 0, extent = 0;
-	int rc = PMPI_Type_get_extent(type, &lb, &extent);
+	for (int64_t i = 0; i < n; i++)
+		if (!type_is_leaf(type[i]))
+			PMPI_Type_free(&type[i]);
+}
+
+static void failed(struct build *b, int rc)
+{
 	if (rc != MPI_SUCCESS && !b->error)
 		b->error = rc;
+}
+
+static int64_t native_extent(struct build *b, MPI_Datatype type, int64_t *lower)
+{
+	MPI_Aint lb = 0, extent = 0;
+	failed(b, PMPI_Type_get_extent(type, &lb, &extent));
+	*lower = lb;
 	return extent;
+}
+
+/* --- Extents in a file of external32 ---
+ *
+ * Types mean there what they would where ints and reals have the sizes of the file: what counts in
+ * extents becomes smaller with them, and what counts in bytes stays. Where no size differs, it is
+ * as in memory. */
+
+struct bounds {
+	bool differs; /* from memory */
+	int64_t lower, upper;
+	bool any;
+};
+
+/* `n` of `inner`, the first one at `at`. */
+static void cover(struct bounds *all, const struct bounds *inner, int64_t at, int64_t n)
+{
+	if (n <= 0)
+		return;
+	int64_t far = (n - 1) * (inner->upper - inner->lower), low = at + inner->lower,
+		high = at + inner->upper;
+	if (far < 0)
+		low += far;
+	else
+		high += far;
+	if (!all->any || low < all->lower)
+		all->lower = low;
+	if (!all->any || high > all->upper)
+		all->upper = high;
+	all->any = true;
+}
+
+static struct bounds bounds_of(struct build *b, MPI_Datatype type);
+
+/* What a list of blocks covers; as for flatten_blocks. */
+static void cover_blocks(struct bounds *all, const struct bounds *inner, int64_t n,
+	const int64_t *lengths, bool same, const int64_t *displacements, int64_t unit)
+{
+	for (int64_t i = 0; i < n; i++)
+		cover(all, inner, displacements[i] * unit, lengths[same ? 0 : i]);
+}
+
+static struct bounds bounds_derived(struct build *b, MPI_Datatype type)
+{
+	struct contents c = {0};
+	struct bounds all = {0};
+	failed(b, read_contents(b, type, &c));
+	if (b->error)
+		return all;
+	const int64_t *v = c.value;
+	struct bounds inner = {0};
+	if (c.combiner == MPI_COMBINER_STRUCT) {
+		for (int64_t i = 0; i < v[0]; i++) {
+			inner = bounds_of(b, c.type[i]);
+			all.differs |= inner.differs;
+			cover(&all, &inner, v[1 + v[0] + i], v[1 + i]);
+		}
+	} else if (c.types >= 1) {
+		inner = bounds_of(b, c.type[0]);
+		int64_t extent = inner.upper - inner.lower, dims, whole = 1;
+		switch (c.combiner) {
+		case MPI_COMBINER_DUP:
+			cover(&all, &inner, 0, 1);
+			break;
+		case MPI_COMBINER_RESIZED:
+			all.lower = v[0];
+			all.upper = v[0] + v[1];
+			break;
+		case MPI_COMBINER_CONTIGUOUS:
+			cover(&all, &inner, 0, v[0]);
+			break;
+		case MPI_COMBINER_VECTOR:
+		case MPI_COMBINER_HVECTOR:
+			if (v[0] > 0) {
+				int64_t unit = c.combiner == MPI_COMBINER_VECTOR ? extent : 1;
+				cover(&all, &inner, 0, v[1]);
+				cover(&all, &inner, (v[0] - 1) * v[2] * unit, v[1]);
+			}
+			break;
+		case MPI_COMBINER_INDEXED:
+			cover_blocks(&all, &inner, v[0], v + 1, false, v + 1 + v[0], extent);
+			break;
+		case MPI_COMBINER_HINDEXED:
+			cover_blocks(&all, &inner, v[0], v + 1, false, v + 1 + v[0], 1);
+			break;
+		case MPI_COMBINER_INDEXED_BLOCK:
+			cover_blocks(&all, &inner, v[0], v + 1, true, v + 2, extent);
+			break;
+		case MPI_COMBINER_HINDEXED_BLOCK:
+			cover_blocks(&all, &inner, v[0], v + 1, true, v + 2, 1);
+			break;
+		case MPI_COMBINER_SUBARRAY:
+			dims = c.large ? c.integer[0] : v[0];
+			for (int64_t d = 0; d < dims; d++)
+				whole *= v[(c.large ? 0 : 1) + d];
+			all.upper = whole * extent;
+			break;
+		case MPI_COMBINER_DARRAY:
+			dims = c.integer[2];
+			for (int64_t d = 0; d < dims; d++)
+				whole *= c.large ? v[d] : c.integer[3 + d];
+			all.upper = whole * extent;
+			break;
+		default:
+			failed(b, MPI_ERR_TYPE);
+		}
+		all.differs = inner.differs;
+	}
+	free_types(c.type, c.types);
+	return all;
+}
+
+/* Pairs keep the place of their int, and so their extent. */
+static struct bounds bounds_of(struct build *b, MPI_Datatype type)
+{
+	struct bounds all = {0};
+	int64_t lower = 0, extent = native_extent(b, type, &lower);
+	if (type_is_leaf(type)) {
+		int64_t first = 0, second = 0;
+		failed(b, external_named(type, &first, &second));
+		MPI_Count size = 0;
+		failed(b, PMPI_Type_size_x(type, &size));
+		all.differs = first + second != size;
+		if (second == 0 && all.differs)
+			extent = first;
+	} else {
+		all = bounds_derived(b, type);
+	}
+	if (type_is_leaf(type) || !all.differs) {
+		all.lower = lower;
+		all.upper = lower + extent;
+	}
+	return all;
+}
+
+static int64_t extent_of(struct build *b, MPI_Datatype type)
+{
+	int64_t lower;
+	if (!b->external)
+		return native_extent(b, type, &lower);
+	struct bounds all = bounds_of(b, type);
+	return all.upper - all.lower;
+}
+
+int type_external_extent(MPI_Datatype type, int64_t *extent)
+{
+	struct build b = {NULL, MPI_SUCCESS, true};
+	*extent = extent_of(&b, type);
+	free_blocks(b.memory);
+	return b.error;
+}
+
+int type_members(MPI_Datatype type, struct members *m)
+{
+	struct build b = {NULL, MPI_SUCCESS, false};
+	struct contents c = {0};
+	*m = (struct members){0};
+	failed(&b, read_contents(&b, type, &c));
+	if (!b.error && c.types == 0)
+		b.error = MPI_ERR_TYPE;
+	if (b.error) {
+		free_blocks(b.memory);
+		return b.error;
+	}
+	*m = (struct members){c.types, c.type, c.value + 1, NULL};
+	if (c.combiner != MPI_COMBINER_STRUCT) {
+		/* All of the others repeat one type. */
+		MPI_Count all = 0, one = 0;
+		failed(&b, PMPI_Type_size_x(type, &all));
+		failed(&b, PMPI_Type_size_x(c.type[0], &one));
+		c.value[0] = one > 0 ? all / one : 0;
+		m->count = c.value;
+	}
+	m->memory = b.memory;
+	return b.error;
+}
+
+void type_members_free(struct members *m)
+{
+	if (!m->memory)
+		return;
+	free_types(m->type, m->n);
+	free_blocks(m->memory);
 }
 
 static const struct shape *flatten(struct build *b, MPI_Datatype type);
@@ -400,15 +602,20 @@ static const struct shape *flatten_named(struct build *b, MPI_Datatype type)
 {
 	MPI_Count size = 0;
 	int rc = PMPI_Type_size_x(type, &size);
+	int64_t first = 0, second = 0;
+	if (rc == MPI_SUCCESS && b->external)
+		rc = external_named(type, &first, &second);
 	if (rc != MPI_SUCCESS) {
 		b->error = rc;
 		return NULL;
 	}
+	if (b->external && second == 0)
+		return contiguous(b, 0, first);
 	if (size <= 0 || size == extent_of(b, type) || size < 5)
 		return contiguous(b, 0, size > 0 ? size : 0);
 	int64_t value = size - 4;
 	struct list list = list_new(b, 2);
-	list_add(&list, contiguous(b, 0, value), 0);
+	list_add(&list, contiguous(b, 0, b->external ? first : value), 0);
 	list_add(&list, contiguous(b, 0, 4), (value + 3) / 4 * 4);
 	return list_done(&list);
 }
@@ -558,9 +765,7 @@ static const struct shape *flatten_derived(struct build *b, MPI_Datatype type)
 			b->error = MPI_ERR_TYPE;
 		}
 	}
-	for (int64_t i = 0; i < c.types; i++)
-		if (!is_leaf(combiner_of(c.type[i])))
-			PMPI_Type_free(&c.type[i]);
+	free_types(c.type, c.types);
 	return result;
 }
 
@@ -568,7 +773,7 @@ static const struct shape *flatten(struct build *b, MPI_Datatype type)
 {
 	if (b->error)
 		return NULL;
-	return is_leaf(combiner_of(type)) ? flatten_named(b, type) : flatten_derived(b, type);
+	return type_is_leaf(type) ? flatten_named(b, type) : flatten_derived(b, type);
 }
 
 /* --- Types taken apart are remembered as attributes of the datatype --- */
@@ -591,12 +796,12 @@ static int drop_cached(MPI_Datatype datatype, int key, void *type, void *extra)
 	return MPI_SUCCESS;
 }
 
-static int type_build(MPI_Datatype datatype, struct type **out)
+static int type_build(MPI_Datatype datatype, bool external, struct type **out)
 {
 	struct type *type = calloc(1, sizeof *type);
 	if (!type)
 		return MPI_ERR_NO_MEM;
-	struct build b = {NULL, MPI_SUCCESS};
+	struct build b = {NULL, MPI_SUCCESS, external};
 	type->extent = extent_of(&b, datatype);
 	type->shape = flatten(&b, datatype);
 	type->size = data_of(type->shape);
@@ -615,8 +820,8 @@ int type_get(MPI_Datatype datatype, struct type **out)
 	*out = NULL;
 	if (datatype == MPI_DATATYPE_NULL)
 		return MPI_ERR_TYPE;
-	if (is_leaf(combiner_of(datatype)))
-		return type_build(datatype, out);
+	if (type_is_leaf(datatype))
+		return type_build(datatype, false, out);
 	/* Under the lock a cached type is never replaced, only freed with its datatype, which the
 	 * program does not do while it uses it. */
 	pthread_mutex_lock(&cache_lock);
@@ -629,7 +834,7 @@ int type_get(MPI_Datatype datatype, struct type **out)
 		__atomic_add_fetch(&type->refs, 1, __ATOMIC_RELAXED);
 	} else {
 		type = NULL;
-		rc = type_build(datatype, &type);
+		rc = type_build(datatype, false, &type);
 		if (rc == MPI_SUCCESS && keyval != MPI_KEYVAL_INVALID) {
 			type->refs = 2;
 			if (PMPI_Type_set_attr(datatype, keyval, type) != MPI_SUCCESS)
@@ -639,6 +844,12 @@ int type_get(MPI_Datatype datatype, struct type **out)
 	pthread_mutex_unlock(&cache_lock);
 	*out = type;
 	return rc;
+}
+
+int type_get_external(MPI_Datatype datatype, struct type **out)
+{
+	*out = NULL;
+	return datatype == MPI_DATATYPE_NULL ? MPI_ERR_TYPE : type_build(datatype, true, out);
 }
 
 bool type_is_dense(const struct type *type, int64_t count, int64_t *offset)
@@ -657,7 +868,7 @@ void type_tile(const struct type *type, int64_t count, struct shape *root, struc
 
 int type_keep(MPI_Datatype type, MPI_Datatype *out)
 {
-	if (is_leaf(combiner_of(type))) {
+	if (type_is_leaf(type)) {
 		*out = type;
 		return MPI_SUCCESS;
 	}
@@ -666,7 +877,7 @@ int type_keep(MPI_Datatype type, MPI_Datatype *out)
 
 void type_forget(MPI_Datatype *type)
 {
-	if (*type != MPI_DATATYPE_NULL && !is_leaf(combiner_of(*type)))
+	if (*type != MPI_DATATYPE_NULL && !type_is_leaf(*type))
 		PMPI_Type_free(type);
 	*type = MPI_DATATYPE_NULL;
 }

@@ -18,8 +18,7 @@ static void make_root(struct view *view)
 
 int view_init(struct view *view)
 {
-	*view = (struct view){
-		.etype = MPI_BYTE, .filetype = MPI_BYTE, .etype_size = 1, .datarep = "native"};
+	*view = (struct view){.etype = MPI_BYTE, .filetype = MPI_BYTE, .etype_size = 1};
 	int rc = type_get(MPI_BYTE, &view->type);
 	if (rc == MPI_SUCCESS)
 		make_root(view);
@@ -57,31 +56,88 @@ int64_t view_bytes_before(const struct view *view, int64_t offset)
 	return low;
 }
 
-/* Offsets of file types must not go back, nor below the displacement. Each entry of a list is
- * checked; in a pattern only a negative stride can be wrong. */
-static bool grows(const struct shape *s, int64_t base)
+/* Where the pieces of a shape are: the beginnings of the first and the last one, and where the last
+ * one ends. */
+struct order {
+	int64_t first, last, end;
+	bool back, overlap;
+};
+
+/* Each entry of a list is looked at, and one repetition of a pattern. */
+static struct order order_of(const struct shape *s, int64_t base)
 {
-	int64_t last = -1;
+	struct order all = {0};
 	for (int64_t p = 0; p < s->parts; p++) {
-		const struct shape *inner = s->part[p].inner;
-		int64_t at = base + s->part[p].offset;
-		/* Where its data begins: a shape inside may have a gap first. */
-		int64_t first = inner ? shape_locate(inner, at, 0) : at;
-		if (first < 0 || first < last || (s->count > 1 && s->stride < 0))
-			return false;
-		if (inner && !grows(inner, at))
-			return false;
-		last = first;
+		const struct part *part = &s->part[p];
+		int64_t at = base + part->offset,
+			length = (p + 1 < s->parts ? part[1].before : s->body) - part->before;
+		struct order one = {at, at, at + length, false, false};
+		if (part->inner)
+			one = order_of(part->inner, at);
+		if (p > 0) {
+			one.back |= all.back || one.first < all.last;
+			one.overlap |= all.overlap || one.first < all.end;
+			one.first = all.first;
+		}
+		all = one;
 	}
-	return true;
+	if (s->count > 1) {
+		all.back |= all.first + s->stride < all.last;
+		all.overlap |= all.first + s->stride < all.end;
+		int64_t far = (s->count - 1) * s->stride;
+		if (far < 0)
+			all.first += far;
+		else
+			all.last += far, all.end += far;
+	}
+	return all;
+}
+
+/* What the standard forbids of etypes and file types: offsets that are negative or go back, and, if
+ * the file may be written, bytes that they have twice. The class is MPICH's, whose tests ask for
+ * it. */
+static int check_order(const struct type *type, int amode)
+{
+	if (!type->shape)
+		return MPI_SUCCESS;
+	struct order all = order_of(type->shape, 0);
+	bool wrong = all.first < 0 || all.back || (all.overlap && !(amode & MPI_MODE_RDONLY));
+	return wrong ? MPI_ERR_IO : MPI_SUCCESS;
+}
+
+/* ROMIO knows them in capitals as well. */
+static const char *const REPRESENTATIONS[][2] = {
+	[NATIVE] = {"native", "NATIVE"},
+	[INTERNAL] = {"internal", "INTERNAL"},
+	[EXTERNAL32] = {"external32", "EXTERNAL32"},
+};
+
+/* Those that a program registers (MPI_Register_datarep) are not served, as in ROMIO and OMPIO. */
+static int representation_of(const char *name, enum representation *out)
+{
+	for (int i = NATIVE; name && i <= EXTERNAL32; i++)
+		if (strcmp(name, REPRESENTATIONS[i][0]) == 0 ||
+			strcmp(name, REPRESENTATIONS[i][1]) == 0) {
+			*out = (enum representation)i;
+			return MPI_SUCCESS;
+		}
+	return MPI_ERR_UNSUPPORTED_DATAREP;
+}
+
+/* `type` as it is in a file of this representation. */
+static int type_in_file(enum representation representation, MPI_Datatype type, struct type **out)
+{
+	return representation == EXTERNAL32 ? type_get_external(type, out) : type_get(type, out);
 }
 
 /* The new view of this rank. `old` gives what MPI_DISPLACEMENT_CURRENT stands for. */
 static int make_view(const struct file *f, struct view *view, MPI_Offset disp, MPI_Datatype etype,
 	MPI_Datatype filetype, const char *datarep)
 {
-	if (!datarep || (strcmp(datarep, "native") != 0 && strcmp(datarep, "internal") != 0))
-		return MPI_ERR_UNSUPPORTED_DATAREP;
+	enum representation representation = NATIVE;
+	int rc = representation_of(datarep, &representation);
+	if (rc != MPI_SUCCESS)
+		return rc;
 	if (f->amode & MPI_MODE_SEQUENTIAL) {
 		if (disp != MPI_DISPLACEMENT_CURRENT)
 			return MPI_ERR_ARG;
@@ -90,17 +146,24 @@ static int make_view(const struct file *f, struct view *view, MPI_Offset disp, M
 	}
 	if (etype == MPI_DATATYPE_NULL || filetype == MPI_DATATYPE_NULL)
 		return MPI_ERR_TYPE;
-	*view = (struct view){
-		.disp = disp, .etype = MPI_DATATYPE_NULL, .filetype = MPI_DATATYPE_NULL};
-	strcpy(view->datarep, datarep);
-	MPI_Count size = 0;
-	int rc = PMPI_Type_size_x(etype, &size);
-	view->etype_size = size;
+	*view = (struct view){.disp = disp,
+		.representation = representation,
+		.etype = MPI_DATATYPE_NULL,
+		.filetype = MPI_DATATYPE_NULL};
+	struct type *element = NULL;
+	rc = type_in_file(representation, etype, &element);
 	if (rc == MPI_SUCCESS)
-		rc = type_get(filetype, &view->type);
-	if (rc == MPI_SUCCESS && (size <= 0 || view->type->size % size != 0 ||
-					 (view->type->shape && !grows(view->type->shape, 0))))
-		rc = MPI_ERR_TYPE;
+		rc = check_order(element, f->amode);
+	view->etype_size = element ? element->size : 0;
+	type_put(element);
+	if (rc == MPI_SUCCESS)
+		rc = type_in_file(representation, filetype, &view->type);
+	/* Both MPIs call this an argument. */
+	if (rc == MPI_SUCCESS &&
+		(view->etype_size <= 0 || view->type->size % view->etype_size != 0))
+		rc = MPI_ERR_ARG;
+	if (rc == MPI_SUCCESS)
+		rc = check_order(view->type, f->amode);
 	if (rc == MPI_SUCCESS)
 		rc = type_keep(etype, &view->etype);
 	if (rc == MPI_SUCCESS)
@@ -133,7 +196,7 @@ int door_set_view(MPI_File fh, MPI_Offset disp, MPI_Datatype etype, MPI_Datatype
 		rc = hints_read(&hints, info);
 	/* The representation and the size of etypes are to be the same everywhere; file types and
 	 * displacements are each rank's own. */
-	int64_t same[] = {made ? view.etype_size : 0, made && strcmp(view.datarep, "native") == 0};
+	int64_t same[] = {made ? view.etype_size : 0, made ? view.representation : NATIVE};
 	rc = agree_same(f->comm, rc, same, 2, MPI_ERR_NOT_SAME);
 	if (rc != MPI_SUCCESS) {
 		if (made)
@@ -160,7 +223,7 @@ int door_get_view(
 	if (!disp || !etype || !filetype || !datarep)
 		return fail(f, MPI_ERR_ARG);
 	*disp = f->view.disp;
-	strcpy(datarep, f->view.datarep);
+	strcpy(datarep, REPRESENTATIONS[f->view.representation][0]);
 	int rc = type_keep(f->view.etype, etype);
 	if (rc == MPI_SUCCESS)
 		rc = type_keep(f->view.filetype, filetype);
@@ -181,15 +244,28 @@ int door_get_byte_offset(MPI_File fh, MPI_Offset offset, MPI_Offset *disp)
 	return fail(f, *disp == INT64_MAX ? MPI_ERR_ARG : MPI_SUCCESS);
 }
 
-/* In both data representations that there are, a type is in the file as it is in memory. */
+static int extent_in_file(const struct file *f, MPI_Datatype type, MPI_Count *extent)
+{
+	MPI_Count lb;
+	int64_t external = 0;
+	if (type == MPI_DATATYPE_NULL)
+		return MPI_ERR_TYPE;
+	if (f->view.representation != EXTERNAL32)
+		return PMPI_Type_get_extent_x(type, &lb, extent);
+	int rc = type_external_extent(type, &external);
+	*extent = external;
+	return rc;
+}
+
 int door_get_type_extent(MPI_File fh, MPI_Datatype type, MPI_Aint *extent)
 {
 	struct file *f = file_of(fh);
 	if (!f)
 		return real->get_type_extent(fh, type, extent);
-	MPI_Aint lb;
-	return fail(f,
-		type == MPI_DATATYPE_NULL ? MPI_ERR_TYPE : PMPI_Type_get_extent(type, &lb, extent));
+	MPI_Count wide = 0;
+	int rc = extent_in_file(f, type, &wide);
+	*extent = (MPI_Aint)wide;
+	return fail(f, rc);
 }
 
 int door_get_type_extent_c(MPI_File fh, MPI_Datatype type, MPI_Count *extent)
@@ -197,9 +273,7 @@ int door_get_type_extent_c(MPI_File fh, MPI_Datatype type, MPI_Count *extent)
 	struct file *f = file_of(fh);
 	if (!f)
 		return real->get_type_extent_c(fh, type, extent);
-	MPI_Count lb;
-	return fail(f, type == MPI_DATATYPE_NULL ? MPI_ERR_TYPE
-						 : PMPI_Type_get_extent_x(type, &lb, extent));
+	return fail(f, extent_in_file(f, type, extent));
 }
 
 /* Where `whence` and `offset`, in etypes, lead from `now`. */

@@ -214,7 +214,7 @@ static void handlers(void)
 	GIVES(MPI_ERR_COUNT, MPI_File_write_at(f, 0, &c, -1, MPI_BYTE, MPI_STATUS_IGNORE));
 	CHECK(handler_calls == 2 && class_of(handler_code) == MPI_ERR_COUNT);
 	GIVES(MPI_ERR_UNSUPPORTED_DATAREP,
-		MPI_File_set_view(f, 0, MPI_BYTE, MPI_BYTE, "external32", MPI_INFO_NULL));
+		MPI_File_set_view(f, 0, MPI_BYTE, MPI_BYTE, "external64", MPI_INFO_NULL));
 	CHECK(handler_calls == 3);
 	OK(MPI_File_close(&f));
 

@@ -227,8 +227,25 @@ static void refused(MPI_File f)
 	MPI_Datatype back;
 	MPI_Type_indexed(2, (int[]){1, 1}, (int[]){3, 0}, MPI_INT, &back);
 	MPI_Type_commit(&back);
-	GIVES(MPI_ERR_TYPE, MPI_File_set_view(f, 0, MPI_INT, back, "native", MPI_INFO_NULL));
-	GIVES(MPI_ERR_TYPE, MPI_File_set_view(f, 0, MPI_DOUBLE, MPI_INT, "native", MPI_INFO_NULL));
+	GIVES(MPI_ERR_IO, MPI_File_set_view(f, 0, MPI_INT, back, "native", MPI_INFO_NULL));
+	GIVES(MPI_ERR_IO, MPI_File_set_view(f, 0, back, back, "native", MPI_INFO_NULL));
+	/* What is twice in a view may be read, and not written. */
+	MPI_Datatype twice, before;
+	MPI_File reader;
+	MPI_Type_vector(3, 2, 1, MPI_INT, &twice);
+	MPI_Type_commit(&twice);
+	MPI_Type_indexed(2, (int[]){1, 1}, (int[]){-2, 2}, MPI_INT, &before);
+	MPI_Type_commit(&before);
+	OK(MPI_File_open(
+		MPI_COMM_WORLD, path_of("views"), MPI_MODE_RDONLY, MPI_INFO_NULL, &reader));
+	GIVES(MPI_ERR_IO, MPI_File_set_view(f, 0, MPI_INT, twice, "native", MPI_INFO_NULL));
+	OK(MPI_File_set_view(reader, 0, MPI_INT, twice, "native", MPI_INFO_NULL));
+	GIVES(MPI_ERR_IO, MPI_File_set_view(reader, 0, MPI_INT, back, "native", MPI_INFO_NULL));
+	GIVES(MPI_ERR_IO, MPI_File_set_view(f, 64, MPI_INT, before, "native", MPI_INFO_NULL));
+	OK(MPI_File_close(&reader));
+	MPI_Type_free(&twice);
+	MPI_Type_free(&before);
+	GIVES(MPI_ERR_ARG, MPI_File_set_view(f, 0, MPI_DOUBLE, MPI_INT, "native", MPI_INFO_NULL));
 	GIVES(MPI_ERR_ARG, MPI_File_set_view(f, -5, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
 	MPI_Type_free(&back);
 	OK(MPI_File_set_view(f, 0, MPI_DOUBLE, MPI_DOUBLE, "internal", MPI_INFO_NULL));

@@ -140,6 +140,14 @@ for mpi in mpich openmpi; do
     done
 done
 
+# OMPIO's collective writes lose what independent ones of other ranks left beside theirs.
+for mpi in mpich openmpi; do
+    is_wanted external32 || continue
+    have $mpi || { result "external32 $mpi" skip "no ${cc[$mpi]}"; continue; }
+    out=$(compile $mpi external32.c) || { result "external32 $mpi" fail "$out"; continue; }
+    for n in 1 3 $(only_full && echo 2 4); do twice "external32 $mpi np $n" $mpi "OMPI_MCA_fcoll=individual ranks $n \$BIN/external32.$mpi \$PWD/f" door; done
+done
+
 # What IOR and MADbench2 do, without an edit; read back by other numbers of ranks.
 number=0
 for mpi in $mpis; do
@@ -218,19 +226,23 @@ if is_wanted intel && only_full; then
     else result intel skip "pip install impi-rt impi-devel"; fi
 fi
 
+# The source of a Debian package, of which the directory gets what the patterns name.
+debian_source() { # NAME DIR PATTERN...
+    local name=$1 into=$2; shift 2
+    mkdir -p "$into/apt/lists/partial" "$into/apt/cache"
+    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $(. /etc/os-release; echo "$VERSION_CODENAME") main" > "$into/apt/sources.list"
+    local o=(-o Dir::Etc::sourcelist="$into/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists="$into/apt/lists" -o Dir::Cache="$into/apt/cache" -o APT::Sandbox::User=root)
+    (cd "$into/apt" && apt-get "${o[@]}" -q update && apt-get "${o[@]}" -q source --download-only "$name") > "$work/apt.log" 2>&1 || { echo "apt-get source $name: $(tail -n 1 "$work/apt.log")"; return 1; }
+    tar xf "$into"/apt/"$name"_*.orig.tar.?z -C "$into" --strip-components=1 --wildcards "$@" || return 1
+    rm -rf "$into/apt"
+}
+
 # The tests of parallel HDF5, as Debian ships their source, on Debian's library. t_cache needs the
 # private headers, which are there as well.
 hdf5_tests() {
     local list=$deps/hdf5 program sources flags
     flags=$(pkg-config --cflags --libs hdf5-mpich 2> /dev/null) && have mpich || { echo "needs libhdf5-mpich-dev"; return 1; }
-    if [ ! -e "$list/testpar" ]; then
-        mkdir -p "$list/apt/lists/partial" "$list/apt/cache"
-        echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $(. /etc/os-release; echo "$VERSION_CODENAME") main" > "$list/apt/sources.list"
-        local o=(-o Dir::Etc::sourcelist="$list/apt/sources.list" -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists="$list/apt/lists" -o Dir::Cache="$list/apt/cache" -o APT::Sandbox::User=root)
-        (cd "$list/apt" && apt-get "${o[@]}" -q update && apt-get "${o[@]}" -q source --download-only hdf5) > "$work/apt.log" 2>&1 || { echo "apt-get source hdf5: $(tail -n 1 "$work/apt.log")"; return 1; }
-        tar xzf "$list"/apt/hdf5_*.orig.tar.gz -C "$list" --strip-components=1 --wildcards '*/testpar/*' '*/test/*.c' '*/test/*.h' '*/src/*.h' || return 1
-        rm -rf "$list/apt"
-    fi
+    [ -e "$list/testpar" ] || debian_source hdf5 "$list" '*/testpar/*' '*/test/*.c' '*/test/*.h' '*/src/*.h' || return 1
     echo 'static const char *config_srcdir = ".";' > "$list/test/H5srcdir_str.h"
     for program; do
         [ ! -x "$list/$program" ] || continue
@@ -272,6 +284,89 @@ if is_wanted hdf5; then
             if [ "$(nproc)" -ge 4 ]; then hdf5 t_cache 4 'ranks 4 $DEPS/hdf5/t_cache'; else echo "left out: hdf5 t_cache: needs 4 processors"; fi
         fi
     else result hdf5 skip "$out"; fi
+fi
+
+# The tests of MPI-IO that MPICH ships, its own and ROMIO's, on Debian's MPICH. Each is a line:
+# ranks, program, arguments. Left out: what measures only (perf, coll_perf), what makes large files
+# (large_file, large_array, big_extents, bigtype), what sets hints of a file system (syshints), and
+# error, which asks for a word of ROMIO's message: codes with texts of our own (MPI_Add_error_code)
+# have wrong ones in MPICH 4.0.
+mpich_tests() { # PROGRAM...: into DEPS/mpich-tests
+    local list=$deps/mpich-tests program sources
+    [ -e "$list/test/mpi/io" ] || debian_source mpich "$list" '*/romio/test/*' '*/test/mpi/io/*' '*/test/mpi/util/*' '*/test/mpi/include/*' || return 1
+    printf '#define %s\n' 'HAVE_STDARG_H 1' 'THREAD_PACKAGE_NAME THREAD_PACKAGE_NONE' > "$list/test/mpi/include/mpitestconf.h"
+    for program; do
+        [ ! -x "$list/$program" ] || continue
+        sources=("io/${program#mpich.}.c" util/mtest{,_common,_single}.c)
+        if [ "${program#romio.}" != "$program" ]; then
+            sources=("$list/src/mpi/romio/test/${program#romio.}.c")
+            [ -e "${sources[0]}" ] || sed 's/@LL@/ll/' "${sources[0]}.in" > "${sources[0]}"
+        fi
+        (cd "$list/test/mpi" && mpicc.mpich -w -O1 -Iinclude -o "$list/$program" "${sources[@]}") > "$work/cc.log" 2>&1 || { echo "$program: $(grep -m1 error "$work/cc.log")"; return 1; }
+    done
+}
+if is_wanted mpich_tests; then
+    # What asks for data representations, and for views that are none.
+    tests="4 romio.external32
+4 romio.misc -fname f
+1 mpich.tst_fileview
+1 mpich.external32_derived_dtype
+2 mpich.getextent"
+    only_full && tests+="
+4 romio.simple -fname f
+4 romio.async -fname f
+4 romio.async-multiple -fname f
+4 romio.atomicity -fname f
+4 romio.coll_test -fname f
+4 romio.excl -fname f
+2 romio.i_noncontig -fname f
+2 romio.noncontig -fname f
+2 romio.noncontig_coll -fname f
+4 romio.noncontig_coll2 -fname f
+4 romio.aggregation1 -h -f f
+4 romio.aggregation2 f
+4 romio.hindexed f
+4 romio.shared_fp -fname f
+4 romio.ordered_fp -fname f
+4 romio.split_coll -fname f
+4 romio.psimple -fname f
+4 romio.creat_excl -fname f
+1 romio.status -fname f
+2 romio.types_with_zeros f
+4 romio.darray_read f
+4 romio.file_info -fname f
+4 mpich.rdwrord
+4 mpich.rdwrzero
+4 mpich.setinfo
+4 mpich.setviewcur
+2 mpich.i_noncontig
+4 mpich.async
+4 mpich.async_any
+1 mpich.userioerr
+1 mpich.resized
+1 mpich.resized2
+1 mpich.hindexed_io
+4 mpich.zero_count
+1 mpich.simple_collective simple_collective.testfile
+1 mpich.i_hindexed_io
+4 mpich.i_rdwrord
+4 mpich.i_setviewcur
+4 mpich.i_aggregation1
+4 mpich.i_aggregation2
+4 mpich.i_coll_test
+4 mpich.i_darray_read
+4 mpich.i_hindexed
+2 mpich.i_noncontig_coll
+4 mpich.i_noncontig_coll2
+2 mpich.i_types_with_zeros"
+    mapfile -t programs < <(awk '{ print $2 }' <<< "$tests")
+    if ! have mpich; then result mpich_tests skip "no ${cc[mpich]}"
+    elif out=$(mpich_tests "${programs[@]}"); then
+        while read -r n program arguments; do
+            # ROMIO leaves what it likes in holes; the programs look at what they wrote.
+            LEAVE="-r *" twice "mpich_tests $program np $n" mpich "ranks $n \$DEPS/mpich-tests/$program $arguments > said 2>&1; s=\$?; grep '^plfs' said >&2; grep -vE '^plfs|yaksa' said | sort; exit \$s"
+        done <<< "$tests"
+    else result mpich_tests skip "$out"; fi
 fi
 
 # Debian's PnetCDF links Open MPI. It looks at names with lstat and open as well as through MPI-IO.
