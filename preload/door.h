@@ -41,9 +41,9 @@ size_t served_words(char *const envp[]);
 size_t served_fill(char *words[]);
 /* Can PLFS serve the program? By its path, by what execvp finds, or by a descriptor that has it. If
  * not it has been told, and errno is EPERM: it must not be started. */
-bool served_at(int dirfd, const char *path, int at_flags);
-bool served_file(const char *file);
-bool served_fd(int fd, const char *path);
+bool served_at(int dirfd, const char *path, int at_flags, char *const envp[]);
+bool served_file(const char *file, char *const envp[]);
+bool served_fd(int fd, const char *path, char *const envp[]);
 
 /* signals.c */
 /* Lets the handlers run that waited. */
@@ -426,7 +426,17 @@ void listing_forget(int fd);
 void listing_lock(void);
 void listing_unlock(void);
 
+/* library.c */
+/* The process begins. */
+void library_start(void);
+void library_after_fork_in_child(void);
+/* Does the program at fd, with this environment, need a library, whose name is in `name` then, that
+ * lies in a container? Nobody sees the dynamic linker open that. */
+bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char name[256]);
+
 /* spawn.c */
+/* The bytes of fd from its position on, in a file without a name; -1 and errno. */
+int copy_in_memory(int fd, const char *name);
 /* Called before another program shares our descriptions: commits, lets the program find them, and
  * lets plain files stay plain that it may write: all, or those that an exec leaves open. Gives the
  * error of the commit. */

@@ -114,6 +114,7 @@ static void after_fork_in_child(void)
 	description_after_fork_in_child();
 	writers_after_fork_in_child();
 	fd_after_fork_in_child();
+	library_after_fork_in_child();
 	after_fork();
 }
 
@@ -258,6 +259,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	flat_start();
 	default_dir_start();
 	served_start(envp);
+	library_start();
 	adopt_inherited();
 	errno = saved;
 }

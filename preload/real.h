@@ -7,6 +7,7 @@
 
 #include <aio.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <glob.h>
 #include <pthread.h>

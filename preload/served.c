@@ -154,7 +154,7 @@ static void tell(const char *path, const char *why)
 
 /* fd is open on a program. False, and errno, if it is not to be started; else, if it is a script,
  * its interpreter is in `next`. */
-static bool is_served_fd(int fd, const char *path, char next[256])
+static bool is_served_fd(int fd, const char *path, char *const envp[], char next[256])
 {
 	unsigned char head[sizeof(Elf64_Ehdr) > 256 ? sizeof(Elf64_Ehdr) : 256];
 	long n = RAW(SYS_pread64, (long)fd, head, sizeof head - 1, 0L);
@@ -167,6 +167,13 @@ static bool is_served_fd(int fd, const char *path, char next[256])
 		return true;
 	}
 	const char *why = lack_of(fd, head, n);
+	char name[256], needs[400];
+	if (!why && n > 0 && memcmp(head, ELFMAG, SELFMAG) == 0 &&
+		library_is_out_of_reach(fd, path, envp, name)) {
+		snprintf(needs, sizeof needs,
+			"needs %s, which the dynamic linker cannot load from a PLFS file", name);
+		why = needs;
+	}
 	if (why) {
 		tell(path, why);
 		errno = EPERM;
@@ -174,18 +181,18 @@ static bool is_served_fd(int fd, const char *path, char next[256])
 	return !why;
 }
 
-bool served_fd(int fd, const char *path)
+bool served_fd(int fd, const char *path, char *const envp[])
 {
 	char next[256];
 	int saved = errno;
 	if (!refuses || door_thread.inside)
 		return true;
-	bool yes = is_served_fd(fd, path, next);
+	bool yes = is_served_fd(fd, path, envp, next);
 	errno = yes ? saved : errno;
 	return yes;
 }
 
-bool served_at(int dirfd, const char *path, int at_flags)
+bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 {
 	int saved = errno;
 	if (!refuses || door_thread.inside || !path || !path_is_there(path)) {
@@ -196,7 +203,7 @@ bool served_at(int dirfd, const char *path, int at_flags)
 		/* It may be open for its path only. */
 		char link[40];
 		snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
-		return served_at(AT_FDCWD, link, 0);
+		return served_at(AT_FDCWD, link, 0, envp);
 	}
 	char at[256], next[256];
 	bool yes = true;
@@ -211,7 +218,7 @@ bool served_at(int dirfd, const char *path, int at_flags)
 				  (st.st_mode & 0111);
 		*next = 0;
 		if (is_program)
-			yes = is_served_fd(fd, path, next);
+			yes = is_served_fd(fd, path, envp, next);
 		int failed = errno;
 		RAW(SYS_close, (long)fd);
 		errno = failed;
@@ -225,13 +232,13 @@ bool served_at(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
-bool served_file(const char *file)
+bool served_file(const char *file, char *const envp[])
 {
 	int saved = errno;
 	if (!refuses || door_thread.inside || !file || !path_is_there(file) || strchr(file, '/') ||
 		!*file) {
 		errno = saved;
-		return served_at(AT_FDCWD, file, 0);
+		return served_at(AT_FDCWD, file, 0, envp);
 	}
 	const char *dir = getenv("PATH");
 	dir = dir ? dir : "/bin:/usr/bin";
@@ -244,7 +251,7 @@ bool served_file(const char *file)
 			RAW(SYS_newfstatat, AT_FDCWD, path, &st, 0L) == 0 && S_ISREG(st.st_mode) &&
 			RAW(SYS_faccessat, AT_FDCWD, path, (long)X_OK) == 0) {
 			errno = saved;
-			return served_at(AT_FDCWD, path, 0);
+			return served_at(AT_FDCWD, path, 0, envp);
 		}
 		more = dir[len] == ':';
 		dir += len + 1;

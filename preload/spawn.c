@@ -79,11 +79,11 @@ static bool parse_script(struct program *p)
 	return *p->interpreter != 0;
 }
 
-static int copy_in_memory(int fd)
+int copy_in_memory(int fd, const char *name)
 {
 	char buf[8192];
 	ssize_t n;
-	int image = memfd_create("program", MFD_CLOEXEC);
+	int image = memfd_create(name, MFD_CLOEXEC);
 	while (image >= 0 && (n = read(fd, buf, sizeof buf)) != 0) {
 		if (n < 0 || RAW(SYS_write, (long)image, buf, n) != n) {
 			int saved = n < 0 ? errno : ENOMEM;
@@ -107,7 +107,7 @@ static bool find_program(const char *path, struct program *p)
 	if (n > 2 && memcmp(p->line, "#!", 2) == 0)
 		found = parse_script(p);
 	else if (n > 4 && memcmp(p->line, "\177ELF", 4) == 0)
-		found = (p->image = copy_in_memory(fd)) >= 0;
+		found = (p->image = copy_in_memory(fd, "program")) >= 0;
 	int saved = found || n < 0 || p->image >= 0 ? errno : ENOEXEC;
 	door_close(fd);
 	errno = saved;
@@ -169,8 +169,9 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 		fill_arguments(&p, path, argv, words);
 		return REAL(execve)(p.interpreter, words, envp);
 	}
-	int rc = served_fd(p.image, path) ? REAL(execveat)(p.image, "", argv, envp, AT_EMPTY_PATH)
-					  : -1;
+	int rc = served_fd(p.image, path, envp)
+			 ? REAL(execveat)(p.image, "", argv, envp, AT_EMPTY_PATH)
+			 : -1;
 	int saved = errno;
 	RAW(SYS_close, (long)p.image);
 	errno = saved;
@@ -191,7 +192,7 @@ static int exec_again(const char *path, char *const argv[], char *const envp[])
 
 static int exec_path(const char *path, char *const argv[], char *const envp[])
 {
-	if (!served_at(AT_FDCWD, path, 0))
+	if (!served_at(AT_FDCWD, path, 0, envp))
 		return -1;
 	REAL(execve)(path, argv, envp);
 	return exec_again(path, argv, envp);
@@ -205,12 +206,12 @@ static int exec_file(const char *file, char *const argv[], char *const envp[])
 		if (errno != ENOEXEC)
 			return -1;
 	}
-	return served_file(file) ? REAL(execvpe)(file, argv, envp) : -1;
+	return served_file(file, envp) ? REAL(execvpe)(file, argv, envp) : -1;
 }
 
 static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	if (!served_at(dirfd, path, flags))
+	if (!served_at(dirfd, path, flags, envp))
 		return -1;
 	REAL(execveat)(dirfd, path, argv, envp, flags);
 	if (errno != ENOEXEC && errno != ENOENT)
@@ -721,7 +722,7 @@ static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
 		return call(pid, p.interpreter, fa, attr, words, envp);
 	}
 	snprintf(image, sizeof image, "/proc/self/fd/%d", p.image);
-	int rc = served_fd(p.image, path) ? call(pid, image, fa, attr, argv, envp) : errno;
+	int rc = served_fd(p.image, path, envp) ? call(pid, image, fa, attr, argv, envp) : errno;
 	RAW(SYS_close, (long)p.image);
 	return rc;
 }
@@ -742,9 +743,9 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
 	}
 	/* Of a relative path in another directory nobody knows. */
-	bool is_served = call == REAL(posix_spawnp) ? served_file(path)
+	bool is_served = call == REAL(posix_spawnp) ? served_file(path, envp)
 			 : moves && path[0] != '/'  ? true
-						    : served_at(AT_FDCWD, path, 0);
+						    : served_at(AT_FDCWD, path, 0, envp);
 	if (!is_served)
 		return EPERM;
 	/* The child is told where it is. */

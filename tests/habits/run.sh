@@ -265,4 +265,43 @@ program
 library" ]
 }
 
+# A library in a container is loaded as one in a plain file is, with what it needs beside it, and so
+# is a module of Python's. It was "invalid ELF header".
+t_libraries() {
+    mkdir m out
+    export PLFS_WORKLOAD=shared
+    echo 'int inner(void) { return 42; }' > inner.c
+    echo 'int inner(void); int outer(void) { return inner() + 1; }' > outer.c
+    gcc -shared -fPIC -Wl,-soname,libinner.so -o libinner.so inner.c
+    gcc -shared -fPIC -o libouter.so outer.c -L. -linner '-Wl,-rpath,$ORIGIN'
+    # A module that Python has as a file of its own.
+    cat > module.py << 'END'
+import importlib, sys
+for name in sys.argv[1:] or ["_queue", "_ctypes", "_bz2", "_json", "mmap"]:
+    file = getattr(importlib.import_module(name), "__file__", None)
+    if file and file.endswith(".so"):
+        print(name, file)
+        break
+END
+    read -r name file < <(/usr/bin/python3 module.py)
+    plfs run --mount m -- cp libinner.so libouter.so "$file" m
+    [ "$(stat -c %s m/libouter.so)" = 4093 ]
+    plfs run --mount m -- python3 -c "
+import ctypes
+a = ctypes.CDLL('m/libouter.so')
+assert a.outer() == 43
+assert ctypes.CDLL('m/libouter.so')._handle == a._handle
+try:
+    ctypes.CDLL('m/none.so')
+except OSError as e:
+    print(e)" | grep 'm/none.so: cannot open'
+    PYTHONPATH=m plfs run --mount m -- /usr/bin/python3 module.py "$name" | grep -F "m/${file##*/}"
+    # By a name alone, as LD_LIBRARY_PATH has it; nobody sees what ld.so loads with a program.
+    LD_LIBRARY_PATH=$PWD/m plfs run --mount m -- python3 -c 'import ctypes; print(ctypes.CDLL("libouter.so").outer())' | grep 43
+    echo 'int outer(void); int main(void) { return outer() != 43; }' > main.c
+    gcc -o main main.c -L. -louter "-Wl,-rpath,$PWD/m" -Wl,--allow-shlib-undefined
+    fails plfs run --mount m -- sh -c ./main 2> err
+    grep 'needs libouter.so, which the dynamic linker cannot load from a PLFS file' err
+}
+
 run_functions

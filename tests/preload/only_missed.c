@@ -240,20 +240,6 @@ static void events(void)
 	close(fd);
 }
 
-static void libraries(void)
-{
-	/* What it says of a program is that it is none. */
-	int from = open("/proc/self/exe", O_RDONLY),
-	    to = open("library.so", O_RDWR | O_CREAT, 0755);
-	char buf[65536];
-	for (ssize_t n; (n = read(from, buf, sizeof buf)) > 0;)
-		WANT(write(to, buf, (size_t)n) == n);
-	close(from);
-	close(to);
-	WANT(!dlopen("./library.so", RTLD_LAZY) && strstr(dlerror(), "invalid ELF header"));
-	WANT(!dlmopen(LM_ID_NEWLM, "./library.so", RTLD_LAZY));
-}
-
 static void terminals(void)
 {
 	int master, slave, fd = make("terminal", TEXT);
@@ -534,7 +520,6 @@ int main(void)
 	walks();
 	descriptors();
 	events();
-	libraries();
 	terminals();
 	rings();
 	clones();
