@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::container::Container;
 use crate::error::Result;
 use crate::store::rates::{Known, Rates, Seat, Target};
-use crate::store::{self, Errno, Open, StoreFile};
+use crate::store::{self, Open, StoreFile};
 use crate::sync::Arc;
 
 /// Streams that a writer chooses from, the first ones of a file.
@@ -176,10 +176,10 @@ impl Steering {
         };
         self.pace.file = Some((segment, file.clone()));
         let begun = Begun { file, target, offset: from, length: to - from, since: Instant::now() };
-        heard(begun.file.write_back(begun.offset, begun.length, false))?;
+        store::heard(begun.file.write_back(begun.offset, begun.length, false))?;
         let Some(before) = self.pace.begun.replace(begun) else { return Ok(false) };
         let waits = Instant::now();
-        heard(before.file.write_back(before.offset, before.length, true))?;
+        store::heard(before.file.write_back(before.offset, before.length, true))?;
         let done = Instant::now();
         let since =
             self.pace.done.replace(done).map_or(before.since, |last| last.max(before.since));
@@ -189,14 +189,6 @@ impl Steering {
             self.rates().note(before.target, before.length, ns);
         }
         Ok(is_measured)
-    }
-}
-
-/// What the storage said. That a file cannot be waited for is nothing that it said.
-fn heard(result: store::Result<()>) -> store::Result<()> {
-    match result {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::SPIPE) => Ok(()),
-        other => other,
     }
 }
 

@@ -546,6 +546,15 @@ pub fn read_full(file: &dyn StoreFile, mut buf: &mut [u8], mut offset: u64) -> R
     Ok(done)
 }
 
+/// What the storage said by a [`StoreFile::write_back`]. That a file cannot be given to it so is
+/// nothing that it said.
+pub fn heard(result: Result<()>) -> Result<()> {
+    match result {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::SPIPE) => Ok(()),
+        other => other,
+    }
+}
+
 /// Writes all of `buf` at `offset`, going on after short writes. A write of 0 bytes is ENOSPC:
 /// POSIX gives it for nothing else on a regular file.
 pub fn write_full(file: &(impl StoreFile + ?Sized), mut buf: &[u8], mut offset: u64) -> Result<()> {

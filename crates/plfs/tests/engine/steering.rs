@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plfs::store::{Errno, Store};
 use plfs::{CloseToOpen, Config, Plfs};
-use plfs_testkit::{CloseToOpenStore, FaultStore, MemStore, Op};
+use plfs_testkit::{Call, CloseToOpenStore, FaultStore, MemStore, Op};
 
 use super::scratch::{Scratch, open};
 
@@ -87,4 +87,38 @@ fn what_is_heard_while_waiting_for_a_target_fails_the_sync() {
     faults.reset();
     assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
     assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
+}
+
+/// A sync of data on eight targets took as long as all of them together: each was asked when the
+/// one before had finished.
+#[test]
+fn a_sync_has_all_targets_work_at_the_same_time() {
+    let scratch = Scratch::new();
+    let memory = MemStore::new();
+    let dirs: Vec<PathBuf> = (0..4).map(|i| PathBuf::from(format!("/m{i}"))).collect();
+    for dir in &dirs {
+        memory.mkdir(dir, 0o755).unwrap();
+    }
+    let faults = FaultStore::new(Arc::new(memory));
+    let config = Config { backends: dirs[1..].to_vec(), streams: 4, ..scratch.config() };
+    let process = |_| Plfs::new(Arc::new(faults.clone()), config.clone());
+    let all: Vec<Plfs> = (0..4).map(process).collect();
+    let files: Vec<_> = all.iter().map(|plfs| open(plfs, Path::new("/m0/f"))).collect();
+    let piece = vec![7; 64 << 10];
+    for i in 0..256 {
+        files[i % 4].write_at(&piece, (i * piece.len()) as u64).unwrap();
+    }
+    files.iter().for_each(|file| file.commit().unwrap());
+    faults.reset();
+    files[0].sync().unwrap();
+    let log = faults.log();
+    let of_data = |op: Op| {
+        let is_it = move |call: &Call| {
+            call.op == op && call.path.extension().is_some_and(|it| it == "data")
+        };
+        log.iter().enumerate().filter(move |(_, call)| is_it(call)).map(|(at, _)| at)
+    };
+    let (begun, synced) = (of_data(Op::WriteBack).count(), of_data(Op::SyncData).count());
+    assert!(begun >= 2 && synced >= begun, "{begun} were begun, {synced} synced");
+    assert!(of_data(Op::WriteBack).max() < of_data(Op::SyncData).min(), "one after the other");
 }

@@ -1,6 +1,8 @@
 //! What makes data and the index log durable: who has written since the last sync, the syncs, and
 //! the gate that keeps records whose data is not durable from going first.
 
+use std::collections::HashMap;
+
 use plfs_format::name::{self, SegmentRef};
 
 use super::LogSet;
@@ -11,9 +13,9 @@ use super::page::{
 };
 use crate::error::{At, Error, Result};
 use crate::store::shm::WORDS;
-use crate::store::{self, Errno, Open};
-use crate::sync::Word;
+use crate::store::{self, Errno, Open, StoreFile};
 use crate::sync::plain::atomic::Ordering;
+use crate::sync::{Arc, Word};
 
 /// What a sync has to do about the name of a segment's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,9 @@ pub(super) fn mark_unsynced(words: &[Word; WORDS], stream: u16, segment: u32, fi
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, set);
 }
 
+/// So many streams are synced at the same time, at most: each takes a descriptor meanwhile.
+const BEGUN_MAX: usize = 64;
+
 /// Holds back whoever makes the index log durable, until an append of what is not durable itself is
 /// over: see [`LogSet::gate`].
 pub struct Gate<'a>(#[allow(dead_code, reason = "held for its drop")] Guard<'a>);
@@ -108,13 +113,15 @@ impl LogSet {
             None => u64::MAX,
         };
         let end = words[INDEX_END].load(Ordering::SeqCst).min(end);
+        let mut begun = self.begin_sync()?;
         for stream in 0..self.container.superblock.streams {
             let word = &words[UNSYNCED + stream as usize];
             let seen = Unsynced(word.load(Ordering::SeqCst));
             let Some(first) = seen.first() else { continue };
             let (last, _) = unpack_tail(words[TAILS + stream as usize].load(Ordering::SeqCst));
             for segment in first..=last {
-                self.sync_segment(stream, segment, seen.file_name())?;
+                let begun = begun.remove(&(stream, segment));
+                self.sync_segment(stream, segment, seen.file_name(), begun)?;
             }
             // Before anybody hears that it is durable: somebody who has no part in the page may
             // have been told of a failure that was this one's.
@@ -137,11 +144,42 @@ impl LogSet {
         result
     }
 
-    fn sync_segment(&self, stream: u16, segment: u32, file_name: FileName) -> Result<()> {
+    /// Has the storage begin with the last segment of each stream, if there are several: they may
+    /// lie on different targets, which then work at the same time and not one after the other. To
+    /// be synced by the same descriptors, which find what failed since.
+    fn begin_sync(&self) -> Result<HashMap<(u16, u32), Arc<dyn StoreFile>>> {
+        let (words, mut begun) = (self.shared.words(), HashMap::new());
+        let is_unsynced = |stream: &u16| {
+            Unsynced(words[UNSYNCED + *stream as usize].load(Ordering::SeqCst)).first().is_some()
+        };
+        let unsynced: Vec<u16> =
+            (0..self.container.superblock.streams).filter(is_unsynced).take(BEGUN_MAX).collect();
+        if unsynced.len() < 2 || self.container.superblock.backends.len() < 2 {
+            return Ok(begun);
+        }
+        for stream in unsynced {
+            let (last, _) = unpack_tail(words[TAILS + stream as usize].load(Ordering::SeqCst));
+            // What is in the way is so for the sync, too, which tells.
+            let Ok(Some((_, path))) = self.find_segment(stream, last) else { continue };
+            let Ok(file) = self.container.store.open(&path, Open::READ) else { continue };
+            let to_the_end = store::heard(file.write_back(0, 0, false));
+            self.note_failure(to_the_end).at("sync the data log", &path)?;
+            begun.insert((stream, last), file);
+        }
+        Ok(begun)
+    }
+
+    fn sync_segment(
+        &self,
+        stream: u16,
+        segment: u32,
+        file_name: FileName,
+        begun: Option<Arc<dyn StoreFile>>,
+    ) -> Result<()> {
         // Reserved by a process that has not made it yet, or died before.
         let Some((backend, mut path)) = self.find_segment(stream, segment)? else { return Ok(()) };
         let store = &self.container.store;
-        let mut opened = store.open(&path, Open::READ);
+        let mut opened = begun.map_or_else(|| store.open(&path, Open::READ), Ok);
         if opened.as_ref().is_err_and(|errno| *errno == Errno::NOENT) && backend > 0 {
             // The backend may have moved under descriptors that go on working, or be gone.
             let at = SegmentRef { set: self.set, stream, segment, backend };
