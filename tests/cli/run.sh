@@ -659,6 +659,40 @@ t_flat_directory() {
     [ ! -e m/d ] && [ "$(spread)" = "" ]
     plfs check m one two > /dev/null
 }
+# A path says nothing of who has it: what a killed job had left was thrown away as soon as another
+# root was where its directory had been, and a pack's was written into a copy of it.
+t_killed_job_whose_directory_was_renamed_loses_nothing() {
+    for workload in shared small; do
+        for next in "mkdir out" "cp -a run1 out"; do
+            rm -rf out run1
+            mkdir out
+            plfs layout --workload $workload out > /dev/null
+            plfs run --mount out -- sh -c 'for i in 1 2 3; do echo $i > out/f$i; done; exec 3> out/g; echo g >&3; kill -9 $$' 2> /dev/null || true
+            mv out run1
+            $next
+            plfs run --mount out -- sh -c 'echo hi > out/new'
+            # A pack's file is kept from its close on.
+            local has want="1 2 3 "
+            [ $workload = small ] || want="1 2 3 g "
+            has=$(plfs run --mount run1 -- sh -c 'cat run1/*' | tr '\n' ' ')
+            [ "$has" = "$want" ] || fail "$workload, $next: has $has"
+        done
+    done
+}
+# A process began at another time for who is outside its time namespace: so its mark was that of a
+# dead one, and a compaction took what it had written.
+t_writer_in_a_time_namespace_is_alive() {
+    mkdir m
+    PLFS_SHARED_MEMORY='' PLFS_WORKLOAD=shared unshare -T --boottime 100000 "$(command -v plfs)" run --mount m -- \
+        sh -c 'exec 3> m/f; echo a >&3; sync m/f; echo b >&3; touch begun; while [ ! -e go ]; do sleep 0.1; done; echo c >&3; sync m/f' &
+    while [ ! -e begun ]; do sleep 0.1; done
+    fails env PLFS_SHARED_MEMORY='' plfs compact --force m/f 2> err
+    plfs check --repair m > out 2>&1 || true
+    touch go
+    wait $!
+    [ "$(plfs cat m/f | tr '\n' ' ')" = "a b c " ]
+    plfs check m > /dev/null
+}
 # The table of backends stayed, and so did the root: "Directory not empty".
 t_root_with_backends_is_removed() {
     mkdir m one

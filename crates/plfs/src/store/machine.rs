@@ -202,12 +202,29 @@ fn pid_namespace() -> u64 {
     text.trim_start_matches("pid:[").trim_end_matches(']').parse().unwrap_or(0)
 }
 
-/// The 22nd field, counted behind the name of the program, which may have blanks.
+/// The 22nd field, counted behind the name of the program, which may have blanks. In a time
+/// namespace it is off by what the boot time is there; the same process must be the same for all.
 fn start_of(stat: &str) -> u32 {
     let text = read_small(stat);
     text.rsplit_once(')')
         .and_then(|(_, rest)| rest.split_ascii_whitespace().nth(19)?.parse::<u64>().ok())
-        .unwrap_or(0) as u32
+        .map_or(0, |start| start.wrapping_sub(boot_offset_ticks()) as u32)
+}
+
+/// Ticks of /proc in a second: USER_HZ of the kernel, 100 on x86 and ARM.
+const USER_HZ: u64 = 100;
+
+/// By how much boot times are later in this process's time namespace, in the ticks of /proc.
+fn boot_offset_ticks() -> u64 {
+    static TICKS: OnceLock<u64> = OnceLock::new();
+    *TICKS.get_or_init(|| {
+        let seconds = read_small("/proc/self/timens_offsets")
+            .lines()
+            .filter_map(|line| line.strip_prefix("boottime"))
+            .find_map(|rest| rest.split_ascii_whitespace().next()?.parse::<i64>().ok())
+            .unwrap_or(0);
+        (seconds as u64).wrapping_mul(USER_HZ)
+    })
 }
 
 /// A directory that is open: it is the same one whatever its name is by now.

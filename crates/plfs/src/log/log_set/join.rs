@@ -184,7 +184,7 @@ impl LogSet {
                 words[SET].store(FOUNDING | u64::from(set), Ordering::SeqCst);
                 claim(container, set, &mark)
             };
-            put_dir(words, &container.dir);
+            put_dir(words, container);
             let wanted = if seen.is_new { Wanted::New } else { wanted };
             let OwnedSet { set, youngest, is_of_crowd } =
                 take_over_or_create_set(container, wanted, claim, complete)?;

@@ -16,6 +16,7 @@ use super::tray::{HeldData, LogsBelow, Tray};
 use crate::config::Config;
 use crate::container::Container;
 use crate::error::{At, Error, Result};
+use crate::store::machine::boot_time_ns;
 use crate::store::shm::{PageGuard, SharedPage, WORDS};
 use crate::store::{self, Errno, Keep, Links, Place, Store};
 use crate::sync::plain::atomic::Ordering;
@@ -67,6 +68,8 @@ pub(super) const TRAY_SINCE: usize = 20;
 pub(super) const TRAY_REFUSED: usize = 21;
 /// Names that were made beside a pack.
 pub(super) const BESIDE: usize = 22;
+/// A number of the root's own directory, [`root_number`]; 0: nobody knows.
+pub(super) const ROOT: usize = 23;
 /// For each journal of the node a bit: [`JOURNALS`] numbers of them. See
 /// [`journals`](super::journals).
 pub(super) const JOURNAL_BITS: usize = 24;
@@ -84,9 +87,12 @@ pub(super) const UNSYNCED: usize = TAILS + STREAMS_MAX as usize;
 /// For each stream the last segment that was decided, and its backend: see
 /// [`PlaceOf`](super::place::PlaceOf).
 pub(super) const PLACES: usize = UNSYNCED + STREAMS_MAX as usize;
+/// When somebody first found what dead processes had left and not their container, as the machine's
+/// clock says.
+pub(super) const ASTRAY_SINCE: usize = PLACES + STREAMS_MAX as usize;
 /// The container's directory: its length, then its bytes. For whoever finds the page of dead
 /// processes; length 0 if it is too long.
-pub(super) const DIR: usize = PLACES + STREAMS_MAX as usize;
+pub(super) const DIR: usize = ASTRAY_SINCE + 1;
 const _: () = assert!(DIR < WORDS);
 /// Word 0 = this bit + the set's number: set 0 is a valid number.
 pub(super) const READY: u64 = 1 << 32;
@@ -214,8 +220,11 @@ pub(super) fn share(container: &Container, config: &Config, with_tray: bool) -> 
 }
 
 /// Writes the container's directory into the page.
-pub(super) fn put_dir(words: &[Word; WORDS], dir: &Path) {
-    let bytes = dir.as_os_str().as_bytes();
+pub(super) fn put_dir(words: &[Word; WORDS], container: &Container) {
+    let top = container.root().join(name::ROOT_DIR);
+    words[ROOT].store(root_number(container.store.as_ref(), &top), Ordering::SeqCst);
+    words[ASTRAY_SINCE].store(0, Ordering::SeqCst);
+    let bytes = container.dir.as_os_str().as_bytes();
     let room = &words[DIR + 1..];
     if bytes.len() > room.len() * 8 {
         return;
@@ -226,6 +235,16 @@ pub(super) fn put_dir(words: &[Word; WORDS], dir: &Path) {
         word.store(u64::from_le_bytes(value), Ordering::SeqCst);
     }
     words[DIR].store(bytes.len() as u64, Ordering::SeqCst);
+}
+
+/// A number of the directory at `top`, as long as it is there and the machine is up: a path says
+/// nothing of who has it, where directories are renamed and mounted. 0 if nothing is there. FNV-1a.
+fn root_number(store: &dyn Store, top: &Path) -> u64 {
+    store.stat(top, Links::Stay).map_or(0, |stat| {
+        let bytes = stat.dev.to_le_bytes().into_iter().chain(stat.ino.to_le_bytes());
+        let fnv = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        bytes.fold(0xcbf2_9ce4_8422_2325, fnv).max(1)
+    })
 }
 
 /// What [`put_dir`] wrote.
@@ -261,9 +280,10 @@ impl LogSet {
 ///
 /// The store has the container; nobody needs to have it open, unless logs of it lie on another
 /// backend: then `of` is it, or it waits for who has. False also if there is no page, or if
-/// the container is not where it was: then a page is removed, and a mark stays; but not a page with
-/// something in its tray whose root is not there either, which was moved perhaps: that waits for
-/// who has the container open.
+/// the container is not where it was: then a page is removed, and a mark stays. But a page that
+/// dead processes have left something in waits for who has the container open, for [`ASTRAY_NS`],
+/// unless the root is where it was and has the container no more: the root was moved perhaps, or
+/// another one has been mounted over it, and what is at its path now is another one's.
 pub(crate) fn reclaim(
     store: &dyn Store,
     path: &Path,
@@ -291,12 +311,18 @@ pub(crate) fn reclaim(
                 // Nobody can tell now. The page waits, with what is in its tray.
                 Err(errno) => return Err(errno).at("read", &mark),
             };
-            let is_there = |path: &Path| store.stat(path, Links::Stay).is_ok();
-            if (tray.is_some() || has_journals)
-                && text.is_none()
-                && !is_there(&dir)
-                && !is_there(&root.join(name::ROOT_DIR))
-            {
+            let is_left = tray.is_some() || has_journals;
+            let whose = whose(store, &dir, page.path());
+            let was_removed = || {
+                let known = words[ROOT].load(Ordering::SeqCst);
+                known != 0 && known == root_number(store, &root.join(name::ROOT_DIR))
+            };
+            let waits = match whose {
+                Whose::Own => false,
+                Whose::Others => is_left,
+                Whose::Nobodys => is_left && !was_removed(),
+            };
+            if waits && !is_astray_for_long(words) {
                 return Ok(false);
             }
             if text
@@ -305,6 +331,7 @@ pub(crate) fn reclaim(
                 .and_then(Mark::parse)
                 // Anybody can read the nonce of another user, and write it into a page of his own.
                 .is_some_and(|mark| mark.nonce == nonce && mark.uid == uid)
+                && whose == Whose::Own
             {
                 if has_journals {
                     // That takes a member: see [`carry_left`](super::carry_left).
@@ -334,6 +361,43 @@ pub(crate) fn reclaim(
         // Something that is not the user's page: nobody shares it, and nobody inherits it.
         Ok(None) | Err(Errno::PERM) => Ok(false),
         Err(errno) => Err(errno).at("look at the shared page", path),
+    }
+}
+
+/// Of what container a directory is.
+#[derive(PartialEq, Eq)]
+enum Whose {
+    /// That of a page.
+    Own,
+    /// Another one: a copy, perhaps.
+    Others,
+    /// None is there.
+    Nobodys,
+}
+
+/// Whether the container in `dir` is that of the page at `path`, whose name has its inode.
+fn whose(store: &dyn Store, dir: &Path, path: &Path) -> Whose {
+    let found = [name::BASE, name::SUPER].map(|name| store.stat(&dir.join(name), Links::Stay));
+    let key = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_own = |stat: &store::Stat| key.contains(&format!("-{:x}-{:x}-", stat.dev, stat.ino));
+    match found.iter().flatten().any(is_own) {
+        true => Whose::Own,
+        false if found.iter().any(|stat| stat.is_ok()) => Whose::Others,
+        false if store.stat(dir, Links::Stay).is_ok() => Whose::Own,
+        false => Whose::Nobodys,
+    }
+}
+
+/// So long what dead processes have left waits for its container. A week: who was told by a batch
+/// system that a job is dead, moves its directory and looks at it after the weekend has it all.
+const ASTRAY_NS: u64 = 7 * 24 * 3600 * 1_000_000_000;
+
+/// Notes that the container was not found, and whether it has not been for so long.
+fn is_astray_for_long(words: &[Word; WORDS]) -> bool {
+    let (since, now) = (&words[ASTRAY_SINCE], boot_time_ns().max(1));
+    match since.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => false,
+        Err(since) => now.saturating_sub(since) >= ASTRAY_NS,
     }
 }
 
