@@ -1,5 +1,5 @@
-/* dlopen and dlmopen (library.c). What is not ours goes on in libc by a jump, with the registers and
- * the stack that the caller left: the dynamic linker looks at the return address, for the
+/* dlopen and dlmopen (library.c). What is not ours goes on in libc by a jump, with the registers
+ * and the stack that the caller left: the dynamic linker looks at the return address, for the
  * namespace, DT_RUNPATH and $ORIGIN of who calls it. */
 	.text
 	.globl dlopen, dlmopen

@@ -7,6 +7,7 @@
 
 #include <elf.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #if defined(__x86_64__)
 #define MACHINE EM_X86_64
@@ -104,12 +105,49 @@ static bool is_exempt(int fd)
 	return name && (strncmp(name, "/ld-linux", 9) == 0 || strcmp(name, "/ldconfig") == 0);
 }
 
+/* Programs of the system that get rights from their files, read and write nothing that their caller
+ * names, and are started by others: for terminals, passwords, mounts and containers. */
+static const char *const HELPERS[] = {"utempter", "unix_chkpwd", "fusermount", "fusermount3",
+	"newuidmap", "newgidmap", "ssh-keysign", "ping", "dbus-daemon-launch-helper",
+	"polkit-agent-helper-1"};
+
+static bool is_helper(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	for (size_t i = 0; i < sizeof HELPERS / sizeof *HELPERS; i++)
+		if (strcmp(name, HELPERS[i]) == 0)
+			return true;
+	return false;
+}
+
+/* Into a program that gets rights from its file the dynamic linker loads nothing else. Not where
+ * the kernel does not give them. */
+static bool gets_rights(int fd)
+{
+	struct stat st;
+	if (RAW(SYS_fstat, (long)fd, &st) != 0)
+		return false;
+	uid_t user = getuid();
+	bool is = ((st.st_mode & S_ISUID) && st.st_uid != user) ||
+		  ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
+			  st.st_gid != getgid());
+	char capabilities[64];
+	is = is || (user != 0 && RAW(SYS_fgetxattr, (long)fd, "security.capability", capabilities,
+					 sizeof capabilities) > 0);
+	struct statfs fs;
+	return is && RAW(SYS_prctl, (long)PR_GET_NO_NEW_PRIVS, 0L, 0L, 0L, 0L) != 1 &&
+	       (RAW(SYS_fstatfs, (long)fd, &fs) != 0 || !(fs.f_flags & ST_NOSUID));
+}
+
 /* Why a program cannot load libplfs, or that has its own system calls; NULL: it can. */
-static const char *lack_of(int fd, const unsigned char *head, long n)
+static const char *lack_of(int fd, const char *path, const unsigned char *head, long n)
 {
 	Elf64_Ehdr elf;
 	if (n < (long)EI_NIDENT || memcmp(head, ELFMAG, SELFMAG) != 0)
 		return NULL;
+	if (gets_rights(fd) && !is_helper(path))
+		return "gets rights from its file (set-user-ID, set-group-ID or capabilities), so "
+		       "the system loads no other library into it";
 	if (head[EI_CLASS] != ELFCLASS64)
 		return "is built for another kind of machine than PLFS";
 	if (n < (long)sizeof elf)
@@ -166,7 +204,7 @@ static bool is_served_fd(int fd, const char *path, char *const envp[], char next
 		memcpy(next, at, strlen(at) + 1);
 		return true;
 	}
-	const char *why = lack_of(fd, head, n);
+	const char *why = lack_of(fd, path, head, n);
 	char name[256], needs[400];
 	if (!why && n > 0 && memcmp(head, ELFMAG, SELFMAG) == 0 &&
 		library_is_out_of_reach(fd, path, envp, name)) {

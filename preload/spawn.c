@@ -167,7 +167,9 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 	if (p.interpreter) {
 		char *words[count_of(argv) + 4];
 		fill_arguments(&p, path, argv, words);
-		return REAL(execve)(p.interpreter, words, envp);
+		return served_at(AT_FDCWD, p.interpreter, 0, envp)
+			       ? REAL(execve)(p.interpreter, words, envp)
+			       : -1;
 	}
 	int rc = served_fd(p.image, path, envp)
 			 ? REAL(execveat)(p.image, "", argv, envp, AT_EMPTY_PATH)
@@ -641,6 +643,35 @@ static bool follow(const struct actions *a, int i, const char *path, int *dir)
 	return *dir >= 0;
 }
 
+/* Where the child is when it starts its program, as a descriptor that is to be closed, or AT_FDCWD
+ * if that is where this process is; -1 if nobody knows. */
+static int directory_after(const struct actions *a)
+{
+	int dir = AT_FDCWD;
+	bool known = true;
+	for (int i = 0; a && i < a->n; i++) {
+		const struct action *x = &a->v[i];
+		if (x->kind == ADD_CHDIR)
+			known = (known || x->path[0] == '/') && follow(a, i, x->path, &dir);
+		else if (x->kind == ADD_FCHDIR)
+			known = follow(a, i, NULL, &dir);
+	}
+	return known ? dir : -1;
+}
+
+/* Is the program to be started? posix_spawnp looks along PATH for a name without a slash. */
+static bool is_served(const struct actions *a, const char *path, bool looks, char *const envp[])
+{
+	if (looks && path && !strchr(path, '/'))
+		return served_file(path, envp);
+	int dir = directory_after(a);
+	/* The child itself may have no such directory. */
+	bool yes = dir == -1 || served_at(dir, path, 0, envp);
+	if (dir >= 0)
+		RAW(SYS_close, (long)dir);
+	return yes;
+}
+
 /* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
  * go to `opened`, and the directory in which the program begins to *at, if it is known. Returns an
  * errno. */
@@ -719,7 +750,9 @@ static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
 	char *words[count_of(argv) + 4], image[40];
 	if (p.interpreter) {
 		fill_arguments(&p, path, argv, words);
-		return call(pid, p.interpreter, fa, attr, words, envp);
+		return served_at(AT_FDCWD, p.interpreter, 0, envp)
+			       ? call(pid, p.interpreter, fa, attr, words, envp)
+			       : EPERM;
 	}
 	snprintf(image, sizeof image, "/proc/self/fd/%d", p.image);
 	int rc = served_fd(p.image, path, envp) ? call(pid, image, fa, attr, argv, envp) : errno;
@@ -742,11 +775,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		       (x->kind == ADD_OPEN && (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
 		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
 	}
-	/* Of a relative path in another directory nobody knows. */
-	bool is_served = call == REAL(posix_spawnp) ? served_file(path, envp)
-			 : moves && path[0] != '/'  ? true
-						    : served_at(AT_FDCWD, path, 0, envp);
-	if (!is_served)
+	if (!is_served(a, path, call == REAL(posix_spawnp), envp))
 		return EPERM;
 	/* The child is told where it is. */
 	ours = ours || (moves && flat_is_known());
