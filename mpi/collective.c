@@ -2,19 +2,112 @@
 #include "door.h"
 
 #include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
 
 /* Waits for a collective call without keeping others from the processor. An MPI that spins until
  * its time slice ends (MPICH) would take it from the rank that all wait for, which still writes:
- * eight ranks on two processors took a tenth of a second for each message of a close. */
-static int wait_for(int started, MPI_Request *request)
+ * eight ranks on two processors took a tenth of a second for each message of a close. If it takes
+ * long, `late` is called, once. */
+static int wait_and_tell(int started, MPI_Request *request, void (*late)(MPI_Comm, const char *),
+	MPI_Comm comm, const char *name)
 {
+	struct timespec begin, now;
 	int done = 0, rc = started;
+	clock_gettime(CLOCK_MONOTONIC, &begin);
 	while (rc == MPI_SUCCESS && !done) {
 		rc = PMPI_Test(request, &done, MPI_STATUS_IGNORE);
-		if (rc == MPI_SUCCESS && !done)
-			sched_yield();
+		if (rc != MPI_SUCCESS || done)
+			break;
+		sched_yield();
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (late && now.tv_sec - begin.tv_sec >= LATE_S) {
+			late(comm, name);
+			late = NULL;
+		}
 	}
 	return rc;
+}
+
+static int wait_for(int started, MPI_Request *request)
+{
+	return wait_and_tell(started, request, NULL, MPI_COMM_NULL, NULL);
+}
+
+/* --- Jobs of which some ranks have the door and some not ---
+ *
+ * Those without it call the MPI's own MPI_File_open, whose messages are others: ranks wait for
+ * ever, or take one for the other. Nobody can ask a rank that does not answer; so who waits long
+ * says what it may be, once on each node, and what is garbled is an error. */
+
+static const char MEND[] =
+	"Start the job with `plfs run -- mpiexec ...`, which hands PLFS on to other nodes, or with "
+	"`mpiexec ... plfs run ... PROGRAM`; PLFS has to be at the same path on all of them "
+	"(docs/TUNING.md, \"Several nodes\")";
+
+static void tell(MPI_Comm comm, const char *name, const char *what)
+{
+	char host[256] = "?", line[2048];
+	int rank = -1, ranks = 0;
+	PMPI_Comm_rank(comm, &rank);
+	PMPI_Comm_size(comm, &ranks);
+	gethostname(host, sizeof host - 1);
+	int n = snprintf(line, sizeof line,
+		"plfs mpi: MPI_File_open of %s, rank %d of %d on %s: %s. %s\n", name, rank, ranks,
+		host, what, MEND);
+	if (n > 0 && write(2, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1) < 0)
+		return;
+}
+
+/* Has no other rank of this node said it? The name goes with the process. */
+static bool is_first_of_node(void)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int n = snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "plfs-mpi-late.%d.%d",
+		getuid(), getppid());
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	return fd < 0 ||
+	       bind(fd, (const struct sockaddr *)&name,
+		       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0;
+}
+
+static void tell_late(MPI_Comm comm, const char *name)
+{
+	if (is_first_of_node())
+		tell(comm, name,
+			"has waited long for other ranks. If they are not late, they run without "
+			"PLFS, "
+			"on hosts that do not say this");
+}
+
+/* No message of an MPI-IO has this. */
+#define WORD INT64_C(0x504c46536f70656e)
+
+int reduce_first(MPI_Comm comm, int64_t *values, int n, const char *name)
+{
+	int64_t all[FIRST_MOST + 2];
+	if (n > FIRST_MOST)
+		return MPI_ERR_INTERN;
+	memcpy(all, values, (size_t)n * sizeof *values);
+	all[n] = WORD;
+	all[n + 1] = ~WORD;
+	MPI_Request request;
+	int rc = wait_and_tell(
+		PMPI_Iallreduce(MPI_IN_PLACE, all, n + 2, MPI_INT64_T, MPI_MIN, comm, &request),
+		&request, tell_late, comm, name);
+	if (rc != MPI_SUCCESS || all[n] != WORD || all[n + 1] != ~WORD) {
+		tell(comm, name,
+			"other ranks have sent something else: they run without PLFS, on hosts "
+			"that do "
+			"not say this");
+		return MPI_ERR_OTHER;
+	}
+	memcpy(values, all, (size_t)n * sizeof *values);
+	return MPI_SUCCESS;
 }
 
 int reduce(MPI_Comm comm, void *values, int n, MPI_Datatype type, MPI_Op op)

@@ -239,6 +239,12 @@ int fail_without_file(int code);
 
 /* MPI_Allreduce in place, which leaves the processor to others while it waits. */
 int reduce(MPI_Comm comm, void *values, int n, MPI_Datatype type, MPI_Op op);
+/* The first one of an open, of at most FIRST_MOST values; finds out whether all ranks have the
+ * door, and says so if they have not. Its name is for people. */
+#define FIRST_MOST 8
+int reduce_first(MPI_Comm comm, int64_t *values, int n, const char *name);
+/* Seconds after which it says that ranks are late. */
+#define LATE_S 15
 /* MPI_Comm_dup, which waits so too. */
 int duplicate(MPI_Comm comm, MPI_Comm *copy);
 /* The worst code of all ranks, at all ranks. */

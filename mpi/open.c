@@ -223,7 +223,7 @@ int door_open(MPI_Comm comm, const char *name, int amode, MPI_Info info, MPI_Fil
 		      check_amode(amode) == MPI_SUCCESS && open_alone(f);
 	int64_t say[] = {rank == 0 && !opened ? is_ours(name, amode) : 1, mode, ~mode, hint, ~hint,
 		at, ~at, f ? 1 : 0};
-	int rc = reduce(comm, say, sizeof say / sizeof *say, MPI_INT64_T, MPI_MIN);
+	int rc = ranks == 1 ? MPI_SUCCESS : reduce_first(comm, say, sizeof say / sizeof *say, name);
 	if (rc == MPI_SUCCESS && !say[0]) {
 		if (f)
 			file_free(f);

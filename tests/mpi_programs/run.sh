@@ -148,6 +148,39 @@ for mpi in mpich openmpi; do
     for n in 1 3 $(only_full && echo 2 4); do twice "external32 $mpi np $n" $mpi "OMPI_MCA_fcoll=individual ranks $n \$BIN/external32.$mpi \$PWD/f" door; done
 done
 
+# Ranks on another node, which has nothing of this one's environment. What starts processes there is
+# node.sh instead of ssh; each node has a rank at least.
+number=0
+for mpi in $mpis; do
+    is_wanted nodes || continue
+    number=$((number + 1))
+    only_full || [ $mpi = openmpi ] || is_in_turn $number || continue
+    have $mpi || { result "nodes $mpi" skip "no ${cc[$mpi]}"; continue; }
+    "$here/node.sh" other true 2> /dev/null || { result "nodes $mpi" skip "needs namespaces of mounts and host names"; continue; }
+    out=$(compile $mpi nodes.c) || { result "nodes $mpi" fail "$out"; continue; }
+    one=$(hostname)
+    case $mpi in
+        mpich*) launcher=(-launcher-exec "$here/node.sh" -hosts "$one:1,other:2") ;;
+        openmpi) launcher=(--mca plm_rsh_agent "$here/node.sh" -H "$one:1,other:2") ;;
+        openmpi5) launcher=(--prtemca plm_ssh_agent "$here/node.sh" --map-by node:oversubscribe -H "$one:1,other:2") ;;
+    esac
+    # With -x, which Open MPI does not take beside some other ways to hand variables on.
+    [[ $mpi != openmpi* ]] || launcher+=(-x T_DIR)
+    nodes() { # COMMAND...: with three ranks, in the mount
+        fresh
+        (cd "$work/mount/d" && export T_DIR=${T_DIR:-/tmp} OMPI_MCA_btl_tcp_if_include=lo && door "$@" "${exec[$mpi]}" "${launcher[@]}" -n 3 "$BIN/nodes.$mpi" "$work/mount/d/f") > "$work/out" 2>&1 < /dev/null
+    }
+    if ! nodes $limit; then result "nodes $mpi" fail "$(tail -n 5 "$work/out")"
+    elif ! grep -q "on $one" "$work/out" || ! grep -q 'on other' "$work/out"; then result "nodes $mpi" fail "all ranks were on one node: $(cat "$work/out")"
+    elif ! "$build/bin/plfs" cat "$work/mount/d/f" | cmp -s - <(printf abc) || [ -z "$(find "$work/mount/.plfs" -mindepth 3 | head -1)" ]; then result "nodes $mpi" fail "left $("$build/bin/plfs" cat "$work/mount/d/f" 2>&1 | od -c)"
+    else result "nodes $mpi" ok; fi
+    # A launcher that hands nothing on: ranks with PLFS and ranks without, which waited for ever.
+    [[ $mpi = openmpi* ]] || continue
+    nodes timeout -k 5 35 env OMPI_MCA_orte_launch_agent=orted PRTE_MCA_prte_launch_agent=prted
+    if grep -q "plfs mpi: MPI_File_open of .* of 3 on $one: .*run without PLFS.*Start the job with" "$work/out"; then result "nodes $mpi, one without PLFS" ok
+    else result "nodes $mpi, one without PLFS" fail "$(tail -n 5 "$work/out")"; fi
+done
+
 # What IOR and MADbench2 do, without an edit; read back by other numbers of ranks.
 number=0
 for mpi in $mpis; do

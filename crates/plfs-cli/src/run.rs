@@ -1,6 +1,7 @@
 //! `plfs run`: names the managed directories and the libraries to load in the environment, and
 //! becomes the program. `plfs version`.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -57,6 +58,7 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     program.args(&command[1..]);
     ready.tell(&mut program, waiting.as_deref());
     load(&mut program, &preload);
+    carry(&mut program);
     // What a job before this one has left, if it was killed.
     Plfs::posix(config.clone()).reap();
     let error = program.exec();
@@ -143,6 +145,58 @@ pub fn load(program: &mut std::process::Command, preload: &Path) {
         libraries = prepend(&mpi, &libraries);
     }
     program.env("LD_PRELOAD", prepend(preload, &libraries));
+}
+
+/// The daemons by which launchers of MPI jobs start processes on other nodes, each behind the
+/// variable that says how it is started: Open MPI 4, and Open MPI 5 (PRRTE). They hand on no
+/// environment but their own settings; so each is started with what of PLFS is in this one. Not by
+/// `mca_base_env_list`, beside which `mpiexec -x` is an error.
+const DAEMONS: [(&str, &str); 2] =
+    [("OMPI_MCA_orte_launch_agent", "orted"), ("PRTE_MCA_prte_launch_agent", "prted")];
+
+/// Has the processes that the program starts on other nodes load the libraries, too. MPICH's Hydra
+/// and srun hand on the environment by themselves, Intel MPI's Hydra if it is told to.
+fn carry(program: &mut std::process::Command) {
+    let is_ours = |name: &OsStr| {
+        let name = name.as_bytes();
+        name == b"LD_PRELOAD" || name.starts_with(b"PLFS_") && name != b"PLFS_FLAT_CWD"
+    };
+    let mut words: BTreeMap<OsString, OsString> =
+        std::env::vars_os().filter(|(name, _)| is_ours(name)).collect();
+    for (name, value) in program.get_envs().filter(|(name, _)| is_ours(name)) {
+        match value {
+            Some(value) => words.insert(name.to_owned(), value.to_owned()),
+            None => words.remove(name),
+        };
+    }
+    let Some(words) = words
+        .iter()
+        .map(|(name, value)| Some(format!("{}={}", name.to_str()?, value.to_str()?)))
+        .collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    let command =
+        format!("env {}", words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
+    for (variable, daemon) in DAEMONS {
+        // Somebody else's is left alone; that of a `plfs run` around this one is not.
+        let old = std::env::var(variable).unwrap_or_default();
+        if old.is_empty() || old.starts_with("env ") && old.contains("PLFS_MOUNTS=") {
+            program.env(variable, format!("{command} {daemon}"));
+        }
+    }
+    if std::env::var_os("I_MPI_HYDRA_ENV").is_none() {
+        program.env("I_MPI_HYDRA_ENV", "all");
+    }
+}
+
+/// As a shell takes it for one word, which ssh runs; what needs no quotes has none, for launchers
+/// without a shell.
+fn quoted(word: &str) -> String {
+    match word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_=./:,+@%-".contains(&byte)) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 /// What was meant by words of which the first is no program.
