@@ -368,6 +368,21 @@ t_run_refuses_setuid_programs() {
     chmod 4755 su
     refuses 2 "set-user-id" plfs run -- ./su
 }
+# What the launchers of Open MPI start on other nodes has PLFS's variables, each a word for ssh.
+t_run_is_carried_to_other_nodes() {
+    mkdir m "with space"
+    PLFS_STREAMS=3 plfs run --mount m -- env > out
+    for daemon in OMPI_MCA_orte_launch_agent=.*orted PRTE_MCA_prte_launch_agent=.*prted; do
+        has "^${daemon%%=*}=env LD_PRELOAD=[^ ]*libplfs_preload.so[^ ]* .*PLFS_MOUNTS=$PWD/m .*PLFS_STREAMS=3 .*${daemon##*\*}\$" out
+    done
+    has '^I_MPI_HYDRA_ENV=all$' out
+    # That of a plfs run around this one is replaced, somebody else's is not.
+    plfs run --mount m -- plfs run --mount "with space" -- env > out
+    agent=$(sed -n 's/^OMPI_MCA_orte_launch_agent=//p' out)
+    [ "$(sh -c "${agent/%orted/sh -c \'echo \$PLFS_MOUNTS\'}")" = "$PWD/with space" ]
+    OMPI_MCA_orte_launch_agent=other PRTE_MCA_prte_launch_agent="env A=b prted" I_MPI_HYDRA_ENV=none plfs run --mount m -- env > out
+    for line in OMPI_MCA_orte_launch_agent=other 'PRTE_MCA_prte_launch_agent=env A=b prted' I_MPI_HYDRA_ENV=none; do has "^$line\$" out; done
+}
 t_run_bad_variables() {
     PLFS_STREAMS=many refuses 2 PLFS_STREAMS=many plfs run -- true
     PLFS_PRELOAD=/absent/x.so refuses 1 /absent/x.so plfs run -- true
