@@ -24,6 +24,10 @@ struct library {
 	char *path, *seen;
 	/* Calls that load it, and the copy, which is there as long as there are some. */
 	int users, image;
+	/* Who was the first, and whether the linker has been asked yet, or what it needs is loaded
+	 * still. */
+	pid_t first;
+	bool linking;
 	/* As the linker has it: NULL until it is loaded. The name is the linker's, and may be
 	 * freed: it is only compared. */
 	struct link_map *map;
@@ -332,9 +336,11 @@ static void complain(const char *seen, const char *path)
 	if (!said)
 		return;
 	int before = at ? (int)(at - said) : 0;
+	pthread_mutex_lock(&lock);
 	snprintf(complaint.text, sizeof complaint.text, "%.*s%s%s", before, said, at ? path : "",
 		at ? at + strlen(seen) : said);
 	atomic_store(&complaint.thread, this_thread());
+	pthread_mutex_unlock(&lock);
 }
 
 /* An entry for the copy at `image`, which it takes. The lock is held. */
@@ -349,7 +355,8 @@ static struct library *new_library(Lmid_t space, int image, const char *path, co
 		.ino = ino,
 		.path = strdup(path),
 		.seen = name_of_copy(image),
-		.image = image};
+		.image = image,
+		.first = this_thread()};
 	if (!l->path || !l->seen) {
 		free(l->path);
 		free(l->seen);
@@ -366,11 +373,17 @@ static void *load(struct library *l, Lmid_t space, int mode)
 {
 	struct held *needed = NULL;
 	struct link_map *map = NULL;
-	bool is_new = !l->map;
+	bool asks = !l->map, again = asks && l->users > 0 && l->first == this_thread();
+	/* Two that need each other the linker would have to find itself. */
+	if (again && !l->linking)
+		return NULL;
 	l->users++;
 	pthread_mutex_unlock(&lock);
-	if (is_new)
+	if (asks && !again)
 		needed = open_needed(space, l->image, l->path, true);
+	pthread_mutex_lock(&lock);
+	l->linking = true;
+	pthread_mutex_unlock(&lock);
 	void *handle = link_library(space, l->seen, mode);
 	if (!handle)
 		complain(l->seen, l->path);
@@ -399,16 +412,39 @@ static void *load(struct library *l, Lmid_t space, int mode)
 /* A copy of the library at `path` in memory; -1 if it is none. */
 static int copy_of(const char *path)
 {
-	char head[SELFMAG] = "";
+	char head[SELFMAG] = "", name[200];
 	const char *slash = strrchr(path, '/');
+	snprintf(name, sizeof name, "%.199s", slash ? slash + 1 : path);
 	int fd = door_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0), image = -1;
 	if (fd < 0)
 		return -1;
 	if (pread(fd, head, sizeof head, 0) == (ssize_t)sizeof head &&
 		memcmp(head, ELFMAG, SELFMAG) == 0)
-		image = copy_in_memory(fd, slash ? slash + 1 : path);
+		image = copy_in_memory(fd, name);
 	door_close(fd);
 	return image;
+}
+
+/* Loads what a library in a plain file needs of containers. */
+static struct held *open_needed_by_plain(Lmid_t space, const char *path)
+{
+	char at[PATH_MAX];
+	absolute(path, at);
+	int fd = (int)RAW(SYS_openat, AT_FDCWD, path, (long)(O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+	struct held *needed = fd < 0 || !*at ? NULL : open_needed(space, fd, at, false);
+	if (fd >= 0)
+		RAW(SYS_close, (long)fd);
+	return needed;
+}
+
+/* Links what is no container. */
+static void *open_plain(Lmid_t space, const char *path, int mode, struct held *needed)
+{
+	void *handle = link_library(space, path, mode);
+	if (!handle && needed)
+		complain(path, path);
+	let_go(needed);
+	return handle;
 }
 
 /* Loads the library at `path`, wherever it lies. */
@@ -419,17 +455,8 @@ static void *open_library(Lmid_t space, const char *path, int mode)
 	absolute(path, at);
 	if (!*at || stat(path, &st) < 0)
 		return link_library(space, path, mode);
-	if (!is_in_container(path)) {
-		int fd = (int)RAW(SYS_openat, AT_FDCWD, path, (long)(O_RDONLY | O_CLOEXEC));
-		struct held *needed = fd < 0 ? NULL : open_needed(space, fd, at, false);
-		if (fd >= 0)
-			RAW(SYS_close, (long)fd);
-		void *handle = link_library(space, path, mode);
-		if (!handle && needed)
-			complain(path, path);
-		let_go(needed);
-		return handle;
-	}
+	if (!is_in_container(path))
+		return open_plain(space, path, mode, open_needed_by_plain(space, path));
 	void *handle = NULL, *first = NULL;
 	/* What the library needs is to be loaded before it, in one namespace. */
 	if (space == LM_ID_NEWLM && (first = REAL(dlmopen)(space, "libc.so.6", RTLD_LAZY)))
@@ -501,8 +528,13 @@ static struct answer answer(void *real, Lmid_t space, const char *file, int mode
 	const char *path = path_for_us(file, mode, &made);
 	struct answer answer = {real, NULL};
 	errno = saved;
-	if (path)
+	if (path && is_in_container(path)) {
 		answer = (struct answer){NULL, open_library(space, path, mode)};
+	} else if (path) {
+		struct held *needed = open_needed_by_plain(space, path);
+		if (needed)
+			answer = (struct answer){NULL, open_plain(space, path, mode, needed)};
+	}
 	free(made);
 	return answer;
 }
@@ -549,10 +581,12 @@ EXPORT char *dlerror(void)
 {
 	if (is_complaining()) {
 		static __thread char text[512];
+		pthread_mutex_lock(&lock);
 		size_t n = strnlen(complaint.text, sizeof text - 1);
 		memcpy(text, complaint.text, n);
 		text[n] = 0;
 		atomic_store(&complaint.thread, 0);
+		pthread_mutex_unlock(&lock);
 		return text;
 	}
 	return REAL(dlerror)();
