@@ -3,6 +3,7 @@
 
     targets.py [--targets 8] [--rate 40] [--ranks 8] [--mib 48] [--size-mib 1024] [--reps 3]
                [--dir DIR] [--build BUILD[,BUILD...]] [--cases alike,slow,slows] [--out JSON]
+               [--cold] [--probe SIZE[,SIZE...]]
 
 Makes the targets itself: loop-mounted ext4 file systems with a limit of their bandwidth each (blkio
 of cgroup v1), so it needs root. The limits hold for what is written back as well. Each rank writes
@@ -12,9 +13,13 @@ targets as backends; each case beside a file a rank, spread over the targets by 
 alike: all targets have --rate MiB/s. slow: two of eight have a tenth of it. slows: one falls to a
 tenth when a third of the time is over. The oracle knows the rates, and uses them all from the first
 to the last byte.
+
+--cold: each run has shared memory of its own, so that nobody knows anything of the targets.
+--probe: also with a probe of SIZE bytes for each target before the ranks begin (`plfs probe`), in
+memory of their own as well; its time counts as part of the run, and is shown.
 """
 
-import argparse, os, subprocess, sys, tempfile, threading
+import argparse, os, shutil, subprocess, sys, tempfile, threading
 from common import build_c, machine, median, plfs_run, run, run_json, table, TOP, write_json
 
 BLKIO = "/sys/fs/cgroup/blkio/blkio.throttle.%s_bps_device"
@@ -65,8 +70,11 @@ def main():
     p.add_argument("--dir", default="/tmp")
     p.add_argument("--build", default=os.path.join(TOP, "build"))
     p.add_argument("--cases", default="alike,slow,slows")
+    p.add_argument("--cold", action="store_true")
+    p.add_argument("--probe", default="")
     p.add_argument("--out")
     a = p.parse_args()
+    a.probe = [size for size in a.probe.split(",") if size]
     if os.geteuid() != 0 or not os.path.exists(BLKIO % "write"):
         sys.exit("it needs root, and blkio of cgroup v1")
     builds = [os.path.abspath(b) for b in a.build.split(",")]
@@ -92,33 +100,48 @@ def main():
                     turn + (total_mib - turn * sum(rates)) / sum(after),
                 )
                 doors = ["N-N by hand", *builds]
+                doors += [f"{build} probe {size}" for build in builds for size in a.probe]
                 seconds = {door: [] for door in doors}
+                probes = {door: [] for door in doors}
                 for _ in range(a.reps):
                     for door in doors:
                         for i, rate in enumerate(rates):
                             targets.limit(i, rate)
-                        seconds[door].append(
-                            once(a, n1, targets, base, door, pieces, turn, rates, after)
-                        )
+                        took, probe = once(a, n1, targets, door, pieces, turn, rates, after)
+                        seconds[door].append(took + probe)
+                        probes[door].append(probe)
                 for door in doors:
-                    s = median(seconds[door])
+                    s, probe = median(seconds[door]), median(probes[door])
                     rows.append(
-                        [case, door, f"{s:.2f}", f"{total_mib / s:.0f}", f"{oracle / s:.2f}"]
+                        [
+                            case,
+                            door,
+                            f"{s:.2f}",
+                            f"{probe:.3f}" if probe else "",
+                            f"{total_mib / s:.0f}",
+                            f"{oracle / s:.2f}",
+                        ]
                     )
-                results[case] = {"oracle_s": oracle, "seconds": seconds}
+                results[case] = {"oracle_s": oracle, "seconds": seconds, "probe_s": probes}
         finally:
             targets.end()
         about = machine(base)
     print(
         f"{a.targets} targets of {a.rate:g} MiB/s, {a.ranks} ranks, {total_mib:.0f} MiB, {about['cpus']} processors, {about['commit']}; medians of {a.reps}"
     )
-    print(table(["case", "door", "seconds", "MiB/s", "oracle : it"], rows))
+    print(table(["case", "door", "seconds", "of that probe", "MiB/s", "oracle : it"], rows))
     if a.out:
         write_json(a.out, {"machine": about, "options": vars(a), "results": results})
 
 
-def once(a, n1, targets, base, door, pieces, turn, rates, after):
-    """Seconds of one write."""
+def once(a, n1, targets, door, pieces, turn, rates, after):
+    """Seconds of one write, and of the probe before it."""
+    door, _, size = door.partition(" probe ")
+    probe, env = 0, dict(os.environ, PLFS_WORKLOAD="shared")
+    memory = None
+    if a.cold or size:
+        memory = tempfile.mkdtemp(prefix="plfs-targets.", dir="/dev/shm")
+        env["PLFS_SHARED_MEMORY"] = memory
     words = ["--ranks", str(a.ranks), "--bytes", str(pieces * 47001), "--fsync", "--only", "write"]
     if door == "N-N by hand":
         command = [n1, "--pattern", "nn", *words, *targets.dirs]
@@ -129,6 +152,12 @@ def once(a, n1, targets, base, door, pieces, turn, rates, after):
         backends = [word for d in targets.dirs[1:] for word in ("--backend", d)]
         at = plfs_run(door, [root])
         command = [*at[:-1], *backends, "--", n1, "--pattern", "strided", *words, root]
+        if size:
+            # What it writes to is in the table of backends, once somebody has written.
+            plfs = os.path.join(door, "bin", "plfs")
+            run([*at[:-1], *backends, "--", "sh", "-c", f"echo > {root}/first"], env=env)
+            run([plfs, "rm", os.path.join(root, "first")], env=env)
+            probe = run_json([plfs, "probe", "--json", "--size", size, root], env=env)["seconds"]
     timer = None
     if rates != after:
 
@@ -138,7 +167,7 @@ def once(a, n1, targets, base, door, pieces, turn, rates, after):
 
         timer = threading.Timer(turn, change)
         timer.start()
-    result = run_json(command, env=dict(os.environ, PLFS_WORKLOAD="shared"))
+    result = run_json(command, env=env)
     if timer:
         timer.cancel()
     if door == "N-N by hand":
@@ -152,7 +181,9 @@ def once(a, n1, targets, base, door, pieces, turn, rates, after):
                 os.path.join(targets.dirs[0], "root", "n1.out"),
             ]
         )
-    return result["write_s"]
+    if memory:
+        shutil.rmtree(memory)
+    return result["write_s"], probe
 
 
 if __name__ == "__main__":

@@ -2252,6 +2252,241 @@ except OSError as e: print(e)'
     [ "$(plfs cat --from 9223372036854775800 m/far | tr -d '\0')" = x ]
     timeout 10 plfs check m/far > /dev/null
 }
+# Shared memory that has nothing of other tests, and of which nothing stays.
+memory_of_its_own() {
+    memory=$(mktemp -d /dev/shm/plfs-cli-test.XXXXXX)
+    export PLFS_SHARED_MEMORY=$memory
+    trap 'rm -rf "$memory"' EXIT
+}
+t_probe_measures_each_target() {
+    memory_of_its_own
+    make_federated 1
+    mkdir m/sub plain
+    plfs explain --json m/1 | json '
+assert len(d["targets"]) == 3 and d["decision"] is None and "plfs probe" in d["undecided"], d'
+    plfs probe --json --size 2M m > out
+    json '
+assert [t["id"] for t in d["targets"]] == ["0000", "0001", "0002"], d
+for t in d["targets"]:
+    f = t["found"]
+    assert f["bytes"] == 2 << 20 and f["bytes_s"] > 0 and 0 < f["median_s"] <= f["p99_s"], t
+    assert f["by"]["pid"] > 0 and f["by"]["host"] and f["measured"][4] == "-" and not t["shared"], t
+' < out
+    plfs probe --size 64K m/sub plain > out
+    has "^0002  $PWD/two .* by O_DIRECT\|^0002  $PWD/two .* no O_DIRECT" out
+    has "^$PWD/plain  " out
+    has '^4 targets in ' out
+    # Nothing stays, and whoever writes next begins with it.
+    [ -z "$(find . -name '.plfs-probe*')" ] && [ -z "$(ls -A plain)" ]
+    plfs explain --json m/1 | json '
+assert all(t["bytes_s"] > 0 and t["probe"]["bytes"] == 65536 for t in d["targets"]), d
+assert d["decision"]["streams"] >= 1 and "undecided" not in d, d
+assert abs(sum(t["decided_share"] for t in d["targets"]) - 1) < 1e-6, d
+assert d["decision"]["predicted_s"] > 0 and d["decision"]["load"] == 1, d
+assert d["written_bytes"] >= d["size"] == 1100000, d
+assert sum(s["bytes"] for s in d["streams"]) == d["written_bytes"] == sum(t["written_bytes"] for t in d["targets"]), d
+'
+    plfs explain m/1 > out
+    has '^decision: [0-9]* of 3 targets' out
+    has '^predicted: ' out
+    has '^written: .* to [0-9]* stream' out
+    plfs check m > /dev/null
+    fails plfs probe --size 0 m 2> err
+    has "0 bytes measure nothing" err
+    refuses 1 "is not a PLFS file" plfs explain sums
+    refuses 1 "No such file" plfs explain m/absent
+}
+# Of several that probe a target at the same time one does, and the others have what it found.
+t_probe_is_done_by_one() {
+    memory_of_its_own
+    mkdir a b
+    local i
+    for i in 1 2 3; do plfs probe --size 100G --time 1 --json a b > "out$i" & done
+    wait
+    cat out1 out2 out3 | python3 -c '
+import json, sys
+text, at, answers = sys.stdin.read(), 0, []
+while text[at:].strip():
+    found, n = json.JSONDecoder().raw_decode(text[at:].lstrip())
+    at = len(text) - len(text[at:].lstrip()) + n
+    answers.append(found)
+assert len(answers) == 3
+for target in range(2):
+    rows = [one["targets"][target] for one in answers]
+    assert not any("error" in row for row in rows), rows
+    assert sum(not row["shared"] for row in rows) == 1, rows
+    assert len({row["found"]["bytes"] for row in rows}) == 1, rows
+assert all(one["seconds"] < 10 for one in answers), answers
+'
+}
+# Who is killed leaves no file, and is in nobody's way.
+t_probe_is_killed() {
+    memory_of_its_own
+    mkdir a
+    plfs probe --size 100G --time 30 a &
+    sleep 0.5
+    kill -9 $!
+    wait $! || true
+    [ -z "$(ls -A a)" ]
+    echo left > a/.plfs-probe.4194300.12345678
+    local begun=$SECONDS
+    plfs probe --size 64K a > /dev/null
+    [ $((SECONDS - begun)) -lt 10 ] && [ -z "$(ls -A a)" ]
+}
+t_probe_says_what_it_cannot_measure() {
+    memory_of_its_own
+    mkdir good full ro root closed
+    mount -t tmpfs -o size=256k none full 2> /dev/null || skip "mount: needs root"
+    mount --bind root ro && mount -o remount,bind,ro ro
+    trap 'umount -l full ro; rm -rf "$memory"' EXIT
+    chmod 700 closed
+    local status=0
+    plfs probe --json --size 1M good full ro absent > out 2> err || status=$?
+    [ $status = 1 ]
+    json '
+errors = [t.get("error", "") for t in d["targets"]]
+assert not errors[0] and d["targets"][0]["found"]["bytes"] == 1 << 20, d
+for want, got in zip(["No space", "Read-only", "No such file"], errors[1:]):
+    assert want in got, (want, got)
+' < out
+    status=0
+    plfs probe --size 1M good full > out 2> err || status=$?
+    [ $status = 1 ]
+    has "^$PWD/full  not measured: .*No space" out
+    has "^$PWD/good  .*by process" out
+    has "^plfs: probe: .*No space" err
+    # A user who may not write there.
+    chmod 755 "$work" .
+    status=0
+    PLFS_SHARED_MEMORY='' setpriv --reuid 65534 --regid 65534 --clear-groups "$build/bin/plfs" probe closed > out 2> err || status=$?
+    [ $status = 1 ]
+    has 'Permission denied' err
+    # A backend that is not there: the others are measured.
+    mkdir m
+    plfs run --mount m -- sh -c 'echo x > m/f'
+    plfs backend add m good > /dev/null
+    mv good elsewhere
+    status=0
+    plfs probe --json --size 1M m > out 2> err || status=$?
+    [ $status = 1 ]
+    json 'assert d["targets"][0]["found"] and "0001" in d["targets"][1]["error"], d' < out
+}
+# Nodes tell each other by a file, and nobody minds if that is torn, or somebody else's.
+t_rates_of_the_site() {
+    memory_of_its_own
+    mkdir m one site
+    plfs run --mount m -- sh -c 'echo x > m/f'
+    plfs backend add m one > /dev/null
+    plfs layout --backends all m > /dev/null
+    export PLFS_RATES=$PWD/site/rates
+    plfs probe --size 1M m > /dev/null
+    has '^plfs-rates 1$' site/rates
+    [ "$(wc -l < site/rates)" = 4 ] && [ "$(ls site)" = rates ]
+    # Another node, which has measured nothing.
+    other=$(mktemp -d /dev/shm/plfs-cli-test.XXXXXX)
+    trap 'rm -rf "$memory" "$other"' EXIT
+    export PLFS_SHARED_MEMORY=$other
+    plfs run --mount m -- sh -c 'dd if=/dev/zero of=m/g bs=1M count=20 status=none; sleep 2'
+    plfs explain --json m/g | json 'assert all(t["bytes_s"] for t in d["targets"]) and len(d["site"]) == 2, d'
+    # What is torn costs a line, and is mended by the next one who measures.
+    head -c 50 site/rates > torn && cp torn site/rates
+    plfs explain --json m/g 2> err | json 'assert "site" not in d'
+    has "^plfs: explain: warning: the file of rates $PWD/site/rates is not used: it is damaged" err
+    plfs run --mount m -- sh -c 'dd if=/dev/zero of=m/h bs=1M count=20 status=none' 2> err
+    [ ! -s err ]
+    plfs probe --size 64K m 2> err > out
+    has 'is not used: it is damaged' err
+    plfs probe --size 64K m 2> err > out
+    [ ! -s err ]
+    # What is none of ours stays as it is.
+    echo 'root:x:0:0' > site/rates
+    plfs probe --size 64K m 2> err > out
+    has 'is not used: it is no file of rates' err
+    [ "$(cat site/rates)" = root:x:0:0 ]
+    PLFS_RATES=$PWD/absent/rates plfs probe --size 64K m 2> err > out
+    has 'is not used: No such file' err
+    refuses 2 "PLFS_RATES=rates is not an absolute path" env PLFS_RATES=rates plfs explain m/g
+}
+# The targets of a Lustre, by a library that has the functions of liblustreapi and records what is
+# asked of it: each data log is made with one stripe on a target of its own, and probes ask each.
+t_targets_of_lustre() {
+    memory_of_its_own
+    cat > fake.c << 'C'
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int llapi_search_fsname(const char *path, char *name) {
+    if (strncmp(path, getenv("FAKE_ROOT"), strlen(getenv("FAKE_ROOT"))) != 0) return -22;
+    strcpy(name, "fake");
+    return 0;
+}
+int llapi_get_obd_count(char *path, int *count, int is_mdt) {
+    *count = 6;
+    return path == NULL || is_mdt;
+}
+int llapi_file_create(const char *path, unsigned long long stripe, int on, int count, int pattern) {
+    char real[PATH_MAX];
+    FILE *log = fopen(getenv("FAKE_LOG"), "a");
+    if (log == NULL || realpath(path, real) == NULL) abort();
+    fprintf(log, "%d %d %d %llu %s\n", on, count, pattern, stripe, real);
+    return fclose(log);
+}
+C
+    cc -shared -fPIC -o fake.so fake.c
+    mkdir m
+    export PLFS_LUSTRE_API=$PWD/fake.so FAKE_ROOT=$PWD/m FAKE_LOG=$PWD/log
+    plfs bench --pattern n1-strided --door api --procs 4 --size 47001 --count 300 --dir m --verify --sync --keep --seed 1 > /dev/null
+    python3 - log << 'PY'
+import re, sys
+calls = [line.rstrip("\n").split(" ", 4) for line in open(sys.argv[1])]
+logs = [call for call in calls if re.search(r"/[0-9a-f]{2}\.[0-9a-f]+\.data$", call[4])]
+assert len(logs) >= 2 and len({call[4] for call in logs}) == len(logs), calls
+assert all(call[1:4] == ["1", "0", "1048576"] and 0 <= int(call[0]) < 6 for call in logs), calls
+# Streams of one log set are on different targets.
+assert len({call[0] for call in logs}) == min(6, len(logs)), calls
+PY
+    : > log
+    plfs probe --size 64K --json m > out
+    json '
+assert [t["target"] for t in d["targets"]] == [f"lustre:/fake-OST{i:04x}" for i in range(6)], d
+assert all(t["found"]["bytes"] == 65536 for t in d["targets"]), d' < out
+    [ "$(cut -d' ' -f1 log | sort -u | wc -l)" = 6 ] && [ -z "$(find m -name '.plfs-probe*')" ]
+    plfs explain --json m/plfs-bench.1/* | json 'assert len(d["targets"][0]["inside"]) == 6, d'
+    # Under `plfs run` the library is not asked, whose calls would come back.
+    : > log
+    plfs run --mount m -- sh -c 'dd if=/dev/zero of=m/f bs=1M count=4 status=none'
+    [ ! -s log ]
+    # One that is none costs nothing.
+    PLFS_LUSTRE_API=$PWD/absent.so plfs probe --size 64K m | has '^0000  '
+    rm -r m/plfs-bench.1
+}
+# Equal shares are equal whatever the targets are worth, and a file keeps its placement.
+t_placement() {
+    memory_of_its_own
+    mkdir m one two
+    plfs run --mount m -- sh -c 'echo x > m/first'
+    plfs backend add m one > /dev/null
+    plfs backend add m two > /dev/null
+    plfs layout --backends all --placement equal m | has "^     placement  equal  ($PWD/m/.plfs-layout)"
+    fails plfs layout --placement fast m 2> err
+    has "possible values: measured, equal, cliff" err
+    plfs run --mount m -- dd if=/dev/zero of=m/f bs=1M count=200 status=none
+    plfs layout --placement cliff m > /dev/null
+    plfs explain --json m/f > out
+    json '
+assert (d["placement"], d["placement_from"]) == ("equal", "the file"), d
+shares = [t["share"] for t in d["targets"]]
+assert len(shares) == 3 and all(abs(share - 1 / 3) < 0.12 for share in shares), shares
+' < out
+    plfs run --mount m -- dd if=/dev/zero of=m/g bs=1M count=8 status=none
+    plfs explain --json m/g | json 'assert d["placement"] == "cliff", d'
+    plfs layout --inherit m > /dev/null
+    PLFS_PLACEMENT=equal plfs layout m | has '^     placement  equal  (PLFS_PLACEMENT)'
+    PLFS_PLACEMENT=cliff plfs explain --json m/first | json 'assert (d["placement"], d["placement_from"]) == ("cliff", "PLFS_PLACEMENT"), d'
+    refuses 2 "PLFS_PLACEMENT=fast is none of measured, equal and cliff" env PLFS_PLACEMENT=fast plfs explain m/f
+    plfs check m > /dev/null
+}
 t_explain_calls() {
     plfs explain-calls cat > out
     grep -q '^covered:' out
@@ -2271,7 +2506,7 @@ t_version_help_and_pages() {
     plfs --version | has '^plfs [0-9]'
     plfs version --json | json 'assert d["version"] and d["preload"].endswith("libplfs_preload.so") and "mpich12" in d["mpi"]'
     local command
-    for command in run mount umount log ls stat map cat cp import export flatten compact check backend rm model version explain-calls completions; do
+    for command in run mount umount log ls stat map cat cp import export flatten compact check backend rm model probe explain version explain-calls completions; do
         plfs help $command > out && grep -q 'Usage: plfs' out || fail "no help for $command"
         grep -q "^.SH SYNOPSIS" "$build/share/man/man1/plfs-$command.1" || fail "no page for $command"
         case $command in

@@ -1,5 +1,7 @@
 //! `plfs explain-calls`: what of a program's file calls PLFS sees, by the call table of the preload
-//! library.
+//! library. `plfs explain` is in [`file`](self::file()).
+
+mod file;
 
 use std::path::Path;
 
@@ -7,6 +9,8 @@ use serde::Serialize;
 
 use crate::elf::{self, Kind, Program};
 use crate::out::{Fail, JsonPath, Out, show};
+
+pub use file::file;
 
 /// The call table: "wrap NAME note", "pass NAME reason", "miss NAME reason".
 const TABLE: &str = include_str!("../../../preload/calls.def");

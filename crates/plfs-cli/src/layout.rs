@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use plfs_core::store::{Errno, Kind, Links, PosixStore, Store};
 use plfs_core::{
-    Backends, DirectoryLayout, Layout, Plfs, SETTLES, Setting, Workload, is_built, is_hidden,
-    is_map,
+    Backends, DirectoryLayout, Layout, Placement, Plfs, SETTLES, Setting, Workload, is_built,
+    is_hidden, is_map,
 };
 use serde::Serialize;
 
@@ -16,6 +16,7 @@ pub struct Wanted {
     pub workload: Option<String>,
     pub streams: Option<u16>,
     pub backends: Vec<String>,
+    pub placement: Option<String>,
     pub inherit: bool,
 }
 
@@ -34,6 +35,7 @@ pub struct Shown {
     workload: Value,
     streams: Value,
     backends: Value,
+    placement: Value,
     /// Of a flat directory: where its names are.
     #[serde(skip_serializing_if = "Option::is_none")]
     names: Option<Vec<Names>>,
@@ -49,7 +51,8 @@ pub struct Names {
 impl Shown {
     pub fn new(plfs: &Plfs, dir: &Path) -> Result<Shown, plfs_core::Error> {
         let full = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
-        let DirectoryLayout { root, workload, streams, backends } = plfs.directory_layout(&full)?;
+        let DirectoryLayout { root, workload, streams, backends, placement } =
+            plfs.directory_layout(&full)?;
         let (config, file) = (plfs.config(), full.join("file"));
         let others = || {
             let dirs = config.backends_of(&file).iter().map(|dir| show(dir));
@@ -85,16 +88,24 @@ impl Shown {
                 others,
                 || config.origin_for("backends", &file),
             ),
+            placement: Value::new(
+                placement.map(|said| (said.value.word().into(), said.by)),
+                || config.placement.word().into(),
+                || config.origin_of("placement"),
+            ),
             root: JsonPath::of(root),
         })
     }
 
-    /// One line for each of the three, with `name` before the first.
+    /// One line for each of the four, with `name` before the first.
     pub fn print(&self, out: &mut Out) -> Result<(), Fail> {
-        let Shown { workload, streams, backends, .. } = self;
-        for (name, Value { value, from }) in
-            [("workload", workload), ("streams", streams), ("backends", backends)]
-        {
+        let Shown { workload, streams, backends, placement, .. } = self;
+        for (name, Value { value, from }) in [
+            ("workload", workload),
+            ("streams", streams),
+            ("backends", backends),
+            ("placement", placement),
+        ] {
             out.line(format_args!("{name:>14}  {value}  ({})", show(Path::new(from))))?;
         }
         for Names { id, path } in self.names.iter().flatten() {
@@ -110,6 +121,7 @@ impl Shown {
             part("workload", &self.workload),
             part("streams", &self.streams),
             part("backends", &self.backends),
+            part("placement", &self.placement),
         ]
         .join(", ")
     }
@@ -138,7 +150,10 @@ pub fn layout(out: &mut Out, dir: &Path, wanted: &Wanted, json: bool) -> Result<
     if found.map_err(|error| Fail::on("use", dir, error.errno()))?.stat.kind != Kind::Dir {
         return Err(Fail::Exit(2, format!("{} is not a directory", show(dir))));
     }
-    let sets = wanted.workload.is_some() || wanted.streams.is_some() || !wanted.backends.is_empty();
+    let sets = wanted.workload.is_some()
+        || wanted.streams.is_some()
+        || wanted.placement.is_some()
+        || !wanted.backends.is_empty();
     // One that cannot be read is none; to set one says so.
     let is_flat = |plfs: &Plfs| {
         let own = plfs.own_layout(&full).ok().flatten();
@@ -156,6 +171,9 @@ pub fn layout(out: &mut Out, dir: &Path, wanted: &Wanted, json: bool) -> Result<
             layout.workload = Some(workload(word)?);
         }
         layout.streams = wanted.streams.or(layout.streams);
+        if let Some(word) = &wanted.placement {
+            layout.placement = Placement::parse(word.as_bytes());
+        }
         if !wanted.backends.is_empty() {
             layout.backends = Some(backends(&plfs, &full, &wanted.backends)?);
         }

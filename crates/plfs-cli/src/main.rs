@@ -21,6 +21,7 @@ mod out;
 mod pack;
 mod patterns;
 mod plot;
+mod probe;
 mod remove;
 mod run;
 mod stat;
@@ -207,6 +208,11 @@ enum Command {
         /// and must be at the same path on all nodes
         #[arg(long, value_name = "ID|DIR|all", value_delimiter = ',')]
         backends: Vec<String>,
+        /// By what writers choose between the backends: measured (by what the node knows of their
+        /// speed), equal (all of them, as much to each), or cliff (the fastest ones up to where the
+        /// next is far slower, as much to each)
+        #[arg(long, value_name = "POLICY", value_parser = ["measured", "equal", "cliff"])]
+        placement: Option<String>,
         /// Say nothing any more: what the directory above says counts again
         #[arg(long)]
         inherit: bool,
@@ -545,11 +551,56 @@ enum Command {
         #[command(subcommand)]
         what: ModelCommand,
     },
+    /// Measure how fast the storage targets of a directory take data, and tell the writers
+    ///
+    /// A target is a backend of the tree that DIR is in, the root included; a directory that is in
+    /// no tree is one by itself. It appends to a file without a name on each, all at the same time,
+    /// with O_DIRECT, so that the storage takes the data and not a page cache; where the file
+    /// system has no O_DIRECT it writes and syncs, and says so. MB are 1,000,000 bytes.
+    ///
+    /// The writers of this user on this node begin with what was found. Of several commands that
+    /// probe the same target at the same time one does, and the others wait for it. A target that
+    /// cannot be measured has a line that says why, and the exit status is 1.
+    #[command(after_help = "Examples:\n  plfs probe plfs.d\n  plfs probe --size 64M --time 10 \
+                            --json /scratch1 /scratch2\n  srun -N 4 plfs probe plfs.d     \
+                            before a job, on each node")]
+    Probe {
+        /// Bytes for each target, at most
+        #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = probe::size)]
+        size: u64,
+        /// How long it may take, seconds; up to 3600
+        #[arg(long, value_name = "S", default_value = "2", value_parser = probe::seconds)]
+        time: f64,
+        /// An object with an array of targets
+        #[arg(long)]
+        json: bool,
+        /// Directories; the current one if none
+        #[arg(value_name = "DIR", default_value = ".")]
+        dirs: Vec<PathBuf>,
+    },
     /// Print the version
     Version {
         /// An object with version, format and where the libraries are
         #[arg(long)]
         json: bool,
+    },
+    /// Show what is known of a file's storage targets, what follows from it, and what was written
+    ///
+    /// measured: how fast this node has found each target, and when. decision: what the file's
+    /// placement (plfs-layout) makes of that for as many bytes as the file has, and how long that
+    /// should take. written: how many bytes each target and each stream have got, by the index,
+    /// overwritten ones included.
+    ///
+    /// What is known may have changed since the file was written. plfs-probe measures again.
+    #[command(after_help = "Examples:\n  plfs explain plfs.d/checkpoint\n  plfs explain --json \
+                            plfs.d/checkpoint")]
+    Explain {
+        /// An object
+        #[arg(long)]
+        json: bool,
+        /// A PLFS file
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
     },
     /// Show which file calls of a program PLFS handles
     ///
@@ -880,8 +931,8 @@ fn main() -> ExitCode {
                 ConfigCommand::Migrate { old } => config::migrate(&mut out, &old),
             },
         ),
-        Command::Layout { workload, streams, backends, inherit, json, dir } => {
-            let wanted = layout::Wanted { workload, streams, backends, inherit };
+        Command::Layout { workload, streams, backends, placement, inherit, json, dir } => {
+            let wanted = layout::Wanted { workload, streams, backends, placement, inherit };
             ("layout", layout::layout(&mut out, &dir, &wanted, json))
         }
         Command::Stat { mounts: true, json, .. } => ("stat", mount::list(&mut out, json)),
@@ -924,6 +975,10 @@ fn main() -> ExitCode {
         Command::Doctor { json, dir } => ("doctor", doctor::doctor(&mut out, &dir, json)),
         Command::Model { what } => ("model", model::model(&mut out, what)),
         Command::Version { json } => ("version", run::version(&mut out, json)),
+        Command::Probe { size, time, json, dirs } => {
+            ("probe", probe::probe(&mut out, &probe::Wanted { size, time, json }, &dirs))
+        }
+        Command::Explain { json, file } => ("explain", explain::file(&mut out, json, &file)),
         Command::ExplainCalls { json, binary } => {
             ("explain-calls", explain::explain(&mut out, json, &binary))
         }

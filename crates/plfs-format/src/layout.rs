@@ -42,6 +42,37 @@ impl Workload {
     }
 }
 
+/// By what a writer chooses between the storage targets of a file (docs/decisions/0028).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// By what was measured of them.
+    #[default]
+    Measured,
+    /// All of them, as much to each.
+    Equal,
+    /// The fastest up to the first cliff, as much to each.
+    Cliff,
+}
+
+impl Placement {
+    /// All, in the order in which they are explained.
+    pub const ALL: [Placement; 3] = [Placement::Measured, Placement::Equal, Placement::Cliff];
+
+    /// The word in a layout.
+    pub fn word(self) -> &'static str {
+        match self {
+            Placement::Measured => "measured",
+            Placement::Equal => "equal",
+            Placement::Cliff => "cliff",
+        }
+    }
+
+    /// The placement with this word.
+    pub fn parse(word: &[u8]) -> Option<Placement> {
+        Placement::ALL.into_iter().find(|placement| placement.word().as_bytes() == word)
+    }
+}
+
 /// The backends that new files use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backends {
@@ -91,6 +122,8 @@ pub struct Layout {
     pub streams: Option<u16>,
     /// Where data goes.
     pub backends: Option<Backends>,
+    /// By what writers choose between those.
+    pub placement: Option<Placement>,
 }
 
 impl Layout {
@@ -105,6 +138,7 @@ impl Layout {
         line("workload", self.workload.map(|workload| workload.word().into()));
         line("streams", self.streams.map(|streams| streams.to_string()));
         line("backends", self.backends.as_ref().map(Backends::words));
+        line("placement", self.placement.map(|placement| placement.word().into()));
         Layout::decode(text.as_bytes()).map(|_| text.into_bytes())
     }
 
@@ -115,8 +149,9 @@ impl Layout {
             b"workload" => once(&mut layout.workload, Workload::parse(value)),
             b"streams" => once(&mut layout.streams, parse_streams(value)),
             b"backends" => once(&mut layout.backends, Backends::parse(value)),
+            b"placement" => once(&mut layout.placement, Placement::parse(value)),
             // What it may mean would be lost on every new file.
-            _ => Err("a key is none of workload, streams and backends"),
+            _ => Err("a key is none of workload, streams, backends and placement"),
         })?;
         Ok(layout)
     }
@@ -140,12 +175,14 @@ mod tests {
             workload: Some(Workload::Shared),
             streams: Some(4),
             backends: Some(Backends::Listed(vec![0, 1, 0xfffe])),
+            placement: Some(Placement::Cliff),
         }
     }
 
     #[test]
     fn a_layout_is_what_the_document_shows() {
-        let text = b"plfs-layout 1\nworkload shared\nstreams 4\nbackends 0000 0001 fffe\n";
+        let text = b"plfs-layout 1\nworkload shared\nstreams 4\nbackends 0000 0001 fffe\n\
+            placement cliff\n";
         assert_eq!(sample().encode().unwrap(), text);
         assert_eq!(Layout::default().encode().unwrap(), b"plfs-layout 1\n");
         for workload in Workload::ALL.map(Some).into_iter().chain([None]) {
@@ -153,8 +190,11 @@ mod tests {
                 for backends in
                     [None, Some(Backends::All), Some(Backends::Listed((0..256).collect()))]
                 {
-                    let layout = Layout { workload, streams, backends };
-                    assert_eq!(Layout::decode(&layout.encode().unwrap()), Ok(layout));
+                    for placement in Placement::ALL.map(Some).into_iter().chain([None]) {
+                        let backends = backends.clone();
+                        let layout = Layout { workload, streams, backends, placement };
+                        assert_eq!(Layout::decode(&layout.encode().unwrap()), Ok(layout));
+                    }
                 }
             }
         }
@@ -163,8 +203,8 @@ mod tests {
             Layout::decode(reordered),
             Ok(Layout {
                 workload: Some(Workload::Small),
-                streams: None,
-                backends: Some(Backends::All)
+                backends: Some(Backends::All),
+                ..Layout::default()
             })
         );
     }
@@ -177,7 +217,7 @@ mod tests {
             let wrong = Layout {
                 streams: Some(streams),
                 backends: Some(Backends::Listed(ids)),
-                workload: None,
+                ..Layout::default()
             };
             assert!(wrong.encode().is_err(), "{wrong:?}");
         }
@@ -208,8 +248,10 @@ mod tests {
             ("fffe", "ffff"),
             ("fffe", "FFFE"),
             ("fffe", "fffe "),
-            ("fffe\n", "fffe"),
             ("fffe\n", "fffe\r\n"),
+            ("cliff", "cliffs"),
+            ("cliff\n", "cliff"),
+            ("placement cliff", "placement cliff\nplacement cliff"),
         ];
         for (from, to) in changes {
             let text = good.replacen(from, to, 1);

@@ -3,6 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::layout::Placement;
 use crate::name::Uuid;
 use crate::{Bad, crc};
 
@@ -25,6 +26,10 @@ const FEATURE_BASE: u64 = 1;
 pub const KNOWN_FEATURES: u64 = FEATURE_BASE;
 /// The incompatible feature of a pack.
 pub const PACK_FEATURE: u64 = 1 << 2;
+/// Compatible features, two bits: by what writers choose between targets. 0: the settings of each
+/// say it; else one more than the place in this table.
+const PLACEMENTS: [Placement; 3] = [Placement::Measured, Placement::Equal, Placement::Cliff];
+const PLACEMENT_BITS: u64 = 3;
 /// Streams a log set may have at most: two hex digits.
 pub const STREAMS_MAX: u16 = 256;
 /// Backends that the new log sets of a file may use at most.
@@ -96,6 +101,8 @@ pub struct Superblock {
     /// Ids of the backends that new log sets of this file use: 1 to 256. 0 is the root, usually
     /// the first.
     pub backends: Vec<u16>,
+    /// By what writers choose between targets; `None`: their settings say it.
+    pub placement: Option<Placement>,
     /// Absolute path of the root at creation, a hint only.
     pub root: Vec<u8>,
     /// Number, at creation, of the inode that names are links of; 0: not recorded. In a copy of the
@@ -175,6 +182,16 @@ pub(crate) fn inode_of(file: &[u8]) -> u64 {
     file[INODE_AT..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
+fn placement_bits(placement: Option<Placement>) -> u64 {
+    let place = placement.and_then(|one| PLACEMENTS.iter().position(|known| *known == one));
+    place.map_or(0, |place| place as u64 + 1)
+}
+
+fn placement_of(compatible: u64) -> Option<Placement> {
+    let place = (compatible & PLACEMENT_BITS).checked_sub(1)?;
+    PLACEMENTS.get(place as usize).copied()
+}
+
 fn banner() -> String {
     format!("{BANNER:<63}\n")
 }
@@ -208,7 +225,7 @@ impl Superblock {
             major: MAJOR.into(),
             minor: 0.into(),
             incompatible: (form.features() | if self.has_base { FEATURE_BASE } else { 0 }).into(),
-            compatible: 0.into(),
+            compatible: placement_bits(self.placement).into(),
             uuid: self.uuid.0,
             created_ns: self.created_ns.into(),
             mode: self.mode.into(),
@@ -320,6 +337,7 @@ impl Superblock {
             streams,
             segment_bytes: raw.segment_bytes.get(),
             backends: list.iter().map(|id| id.get()).collect(),
+            placement: placement_of(raw.compatible.get()),
             root: root.to_vec(),
             inode: if has_inode { inode.get() } else { 0 },
         })
@@ -343,6 +361,7 @@ mod tests {
             streams: 8,
             segment_bytes: 1 << 40,
             backends: vec![0, 0x1f, 0xfffe],
+            placement: None,
             root: b"/a".to_vec(),
             inode: 6,
         }
@@ -355,6 +374,10 @@ mod tests {
         assert_eq!(file[63], b'\n');
         assert_eq!(Superblock::decode(&file), Ok(sample()));
         assert_eq!(file[3048..3056], 6_u64.to_le_bytes());
+        for placement in PLACEMENTS.map(Some) {
+            let placed = Superblock { placement, ..sample() };
+            assert_eq!(Superblock::decode(&placed.encode().unwrap()), Ok(placed));
+        }
         let based = Superblock { has_base: true, ..sample() };
         assert_eq!(Superblock::decode(&based.encode().unwrap()), Ok(based));
     }
@@ -409,6 +432,9 @@ mod tests {
             );
         }
         assert_eq!(with(78, 9), Ok(sample()), "a minor version");
+        assert_eq!(with(88, 0xfffc), Ok(sample()), "compatible features");
+        let placed = Superblock { placement: Some(Placement::Cliff), ..sample() };
+        assert_eq!(with(88, 0xffff), Ok(placed), "and all bits of them");
         for (at, value) in [
             (134, 0),
             (134, 257),

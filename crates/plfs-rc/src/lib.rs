@@ -24,7 +24,7 @@ const INCLUDES_MAX: usize = 8;
 const INCLUDED_MAX: usize = 256;
 
 /// The settings: each is the variable of its name in capitals behind `PLFS_` (TUNING.md).
-pub const SETTINGS: [&str; 8] = [
+pub const SETTINGS: [&str; 10] = [
     "streams",
     "buffer_bytes",
     "index_bytes",
@@ -33,6 +33,8 @@ pub const SETTINGS: [&str; 8] = [
     "compact_bytes",
     "shared_memory",
     "close_to_open",
+    "placement",
+    "rates",
 ];
 
 /// A place in a file.
@@ -280,7 +282,7 @@ impl Reader<'_> {
             };
             let at = value.at;
             let text = match value.what {
-                What::Null if name == "shared_memory" => String::new(),
+                What::Null if matches!(name, "shared_memory" | "rates") => String::new(),
                 What::Text(text) => text,
                 _ => return self.wrong(at, format!("{name} has one value")),
             };
@@ -291,7 +293,7 @@ impl Reader<'_> {
                     _ => text,
                 },
                 name if name.ends_with("_bytes") => in_bytes(&text).unwrap_or(text),
-                "shared_memory" if !text.is_empty() => {
+                "shared_memory" | "rates" if !text.is_empty() => {
                     self.absolute(at, &text)?;
                     text
                 }

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use plfs_format::layout::Workload;
+use plfs_format::layout::{Placement, Workload};
 use plfs_format::superblock::{SEGMENT_BYTES_MAX, STREAMS_MAX};
 
 use crate::plfsrc::{self, Given, Managed, Place, Plfsrc, SETTINGS};
@@ -80,6 +80,11 @@ pub struct Config {
     pub shared_memory: Option<PathBuf>,
     /// Whether files are written on NFS and the like.
     pub close_to_open: CloseToOpen,
+    /// By what writers choose between storage targets, where the file does not say it.
+    pub placement: Placement,
+    /// A file of the site in which nodes tell each other how fast targets are. `None`: each finds
+    /// out by itself.
+    pub rates: Option<PathBuf>,
     /// What new files are for, where neither their directory nor plfsrc says it.
     pub workload: Workload,
     /// What plfsrc says of directories; what variables say is taken out.
@@ -102,6 +107,8 @@ impl Default for Config {
             asked_names: 130,
             shared_memory: Some(PathBuf::from("/dev/shm")),
             close_to_open: CloseToOpen::Refuse,
+            placement: Placement::Measured,
+            rates: None,
             workload: Workload::Auto,
             managed: Vec::new(),
             given: Vec::new(),
@@ -119,7 +126,8 @@ impl Config {
     /// `PLFS_BACKENDS` (paths, separated by `:`; a `:` or `\` inside a path is written after a
     /// `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`,
     /// `PLFS_SYNC_ON_CLOSE` (1 or 0), `PLFS_COMPACT_BYTES`, `PLFS_SHARED_MEMORY` (a directory, or
-    /// empty for none) and `PLFS_CLOSE_TO_OPEN` (`refuse` or `one-node`).
+    /// empty for none), `PLFS_CLOSE_TO_OPEN` (`refuse` or `one-node`), `PLFS_PLACEMENT`
+    /// (`measured`, `equal` or `cliff`) and `PLFS_RATES` (a file, or empty for none).
     ///
     /// A value that is none of these, or not a number in its range, is an error that names the
     /// variable, or file, line and column: silently using another would be worse.
@@ -213,6 +221,18 @@ impl Config {
                     Some("one-node") => CloseToOpen::OneNode,
                     _ => return Err("is neither refuse nor one-node".into()),
                 }
+            }
+            "placement" => {
+                self.placement = Placement::parse(text.as_encoded_bytes())
+                    .ok_or("is none of measured, equal and cliff")?;
+            }
+            "rates" if text.is_empty() => self.rates = None,
+            "rates" => {
+                let file = PathBuf::from(text);
+                if !file.is_absolute() {
+                    return Err("is not an absolute path".into());
+                }
+                self.rates = Some(file);
             }
             // INVARIANT: all of the table are above.
             _ => return Err("is the value of no setting".into()),
@@ -316,6 +336,11 @@ impl Config {
                 CloseToOpen::Refuse => "refuse".into(),
                 CloseToOpen::OneNode => "one-node".into(),
             },
+            "placement" => self.placement.word().into(),
+            "rates" => self
+                .rates
+                .as_ref()
+                .map_or(String::new(), |file| file.to_string_lossy().into_owned()),
             _ => String::new(),
         }
     }

@@ -47,6 +47,7 @@ mod packs;
 mod plain;
 mod plfs;
 pub mod plfsrc;
+mod probe;
 mod process;
 mod read;
 mod sessions;
@@ -72,9 +73,9 @@ pub use federation::{
 pub use file::{Access, Extent, File};
 pub use lifecycle::{
     Cleared, Finding, FlatState, FlatTotals, Health, IndexRecord, Lost, OpenMark, RecordKind,
-    Records, Report, Severity, Unreachable, WrittenBy, check, check_name, check_tree, clear_marks,
-    discard, flat_state, lost_and_found, lost_at, open_marks, put_back, records, repair,
-    unreachable,
+    Records, Report, Severity, StreamAt, Unreachable, WrittenBy, check, check_name, check_tree,
+    clear_marks, discard, flat_state, lost_and_found, lost_at, open_marks, put_back, records,
+    repair, unreachable,
 };
 pub use log::CommitHorizon;
 pub use packs::{OpenPack, PackPlace, STAND_IN_BEGINS, STAND_IN_BYTES, STAND_IN_HEAD, StandIn};
@@ -85,10 +86,11 @@ pub use plfs::{
 };
 pub use plfs_format::attribute::Decision;
 pub use plfs_format::backend::State as BackendState;
-pub use plfs_format::layout::{Backends, Layout, Workload};
+pub use plfs_format::layout::{Backends, Layout, Placement, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
+pub use probe::{Probed, TargetKnown, TargetPlace, known_of, probe, targets_of, tell_site};
 pub use spread::{FlatDir, FlatReport, Line as FlatLine, is_in_shadow, link_text as flat_text};
 pub use store::writers::Entry;
 

@@ -24,7 +24,7 @@ pub(crate) use std::{
 
 /// The standard library's, whatever is explored.
 pub(crate) mod plain {
-    pub(crate) use std::sync::{Mutex, RwLock, atomic};
+    pub(crate) use std::sync::{Mutex, RwLock, atomic, mpsc};
 
     use std::sync::{MutexGuard, PoisonError};
 

@@ -320,6 +320,7 @@ fn packs_and_files_are_not_taken_for_each_other() {
         streams: 6,
         segment_bytes: 7,
         backends: vec![0],
+        placement: None,
         root: b"/r".to_vec(),
         inode: 8,
     };

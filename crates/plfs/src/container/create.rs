@@ -166,6 +166,7 @@ impl Plan<'_> {
                 Some(ids) => ids,
                 None => register(store.as_ref(), root, self.backends)?,
             },
+            placement: self.layout.placement.as_ref().map(|setting| setting.value),
             root: root.as_os_str().as_bytes().to_vec(),
             inode: 0,
         })

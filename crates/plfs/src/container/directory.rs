@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use lru::LruCache;
-use plfs_format::layout::{Backends, Layout, Workload};
+use plfs_format::layout::{Backends, Layout, Placement, Workload};
 use plfs_format::{Bad, name};
 
 use super::backends::{Table, read};
@@ -47,6 +47,8 @@ pub struct DirectoryLayout {
     pub streams: Option<Setting<u16>>,
     /// Where data goes.
     pub backends: Option<Setting<Backends>>,
+    /// By what writers choose between those.
+    pub placement: Option<Setting<Placement>>,
 }
 
 impl DirectoryLayout {
@@ -90,6 +92,7 @@ impl DirectoryLayout {
         keep(&mut self.workload, layout.workload, by);
         keep(&mut self.streams, layout.streams, by);
         keep(&mut self.backends, layout.backends, by);
+        keep(&mut self.placement, layout.placement, by);
     }
 }
 

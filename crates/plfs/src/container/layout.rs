@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use plfs_format::backend::State;
 use plfs_format::index_log::LogId;
+use plfs_format::layout::Placement;
 use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::spread;
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
@@ -44,6 +45,10 @@ pub struct Container {
     pub index_bytes: u64,
     /// Where the processes of the node meet (see [`Config`](crate::Config)).
     pub shared_memory: Option<Arc<Path>>,
+    /// By what writers of this process choose between targets.
+    pub placement: Placement,
+    /// The file of the site with what nodes know of targets (see [`Config`](crate::Config)).
+    pub rates: Option<Arc<Path>>,
     /// See [`Container::opened_later`].
     pub(super) waits: bool,
     /// The last listing that [`Container::list_at`] may give again; one for all views.
@@ -96,7 +101,9 @@ impl Container {
     /// The container, for a process with these settings.
     pub fn configured(self, config: &Config) -> Container {
         let shared_memory = config.shared_memory.as_deref().map(Into::into);
-        Container { index_bytes: config.index_bytes, shared_memory, ..self }
+        let placement = self.superblock.placement.unwrap_or(config.placement);
+        let rates = config.rates.as_deref().map(Into::into);
+        Container { index_bytes: config.index_bytes, shared_memory, placement, rates, ..self }
     }
 
     /// The container, for who opens its file: as the owner of the file, if the store serves several
@@ -217,6 +224,7 @@ impl Container {
             dir: self.dir.clone(),
             listed: self.listed.clone(),
             shared_memory: self.shared_memory.clone(),
+            rates: self.rates.clone(),
             ..*self
         }
     }
@@ -524,6 +532,8 @@ impl Container {
             copied: false,
             index_bytes: INDEX_BYTES,
             shared_memory: None,
+            placement: Placement::Measured,
+            rates: None,
             waits: false,
             listed: Arc::default(),
         }

@@ -127,6 +127,7 @@ fn create(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<()> {
         streams,
         segment_bytes: config.segment_bytes,
         backends,
+        placement: None,
         root: root.as_os_str().as_bytes().to_vec(),
         inode: 0,
     };

@@ -27,7 +27,7 @@ use crate::log::{self, Piece};
 use crate::store::{self, Errno, Links, Open};
 use crate::sync::Arc;
 
-pub use records::{IndexRecord, RecordKind, Records, WrittenBy, records};
+pub use records::{IndexRecord, RecordKind, Records, StreamAt, WrittenBy, records};
 pub(crate) use tree::uuid_of;
 pub use tree::{check_name, check_tree};
 

@@ -12,7 +12,7 @@ mod unreachable;
 
 pub use check::{
     Finding, FlatState, FlatTotals, Health, IndexRecord, RecordKind, Records, Report, Severity,
-    WrittenBy, check, check_name, check_tree, flat_state, records,
+    StreamAt, WrittenBy, check, check_name, check_tree, flat_state, records,
 };
 pub(crate) use check::{has_lost_records, uuid_of};
 pub use lost::{Lost, discard, lost_and_found, lost_at, put_back};

@@ -375,6 +375,7 @@ pub(super) fn unread(
         streams: 1,
         segment_bytes: 0,
         backends: vec![0],
+        placement: None,
         root: Vec::new(),
         inode: 0,
     };

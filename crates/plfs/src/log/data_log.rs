@@ -10,12 +10,14 @@ use super::LogSet;
 use super::flusher::{self, InFlight, Refused, Target, write_behind};
 use super::journal::{Buffer, Journal};
 use super::log_set::{FileName, open_to_readers};
+use super::policy;
 use super::steering::{self, Steering};
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Error, Result};
 use crate::store::machine::boot_time_ns;
 use crate::store::rates::Rates;
-use crate::store::{self, CachedFile, Links, Open, StoreFile};
+use crate::store::site::look_after;
+use crate::store::{self, CachedFile, Links, Open, StoreFile, TargetProvider};
 use crate::sync::Arc;
 use crate::sync::plain::atomic::{AtomicUsize, Ordering};
 
@@ -51,6 +53,8 @@ const COUNTED_BYTES: usize = 16 << 10;
 struct Segment {
     at: SegmentRef,
     path: Arc<Path>,
+    /// By what the rates of its target are known.
+    key: Arc<Path>,
     file: Arc<CachedFile>,
     /// It has been given bytes that the node does not know of yet.
     dirty: bool,
@@ -132,6 +136,8 @@ pub struct DataLog {
     only: Option<Vec<u16>>,
     /// Backends that had no room.
     full: Vec<u16>,
+    /// How many targets of backends that have several had none, one after the other.
+    full_targets: usize,
     /// All had none: until this time of the machine's clock they are not asked again.
     rests_until: u64,
     /// What has been given to the store since the last [`DataLog::take_sums`]; `None` where nothing
@@ -202,6 +208,7 @@ impl DataLog {
             in_flight: Arc::default(),
             only: None,
             full: Vec::new(),
+            full_targets: 0,
             rests_until: 0,
         }
     }
@@ -573,13 +580,19 @@ impl DataLog {
         if boot_time_ns() < self.rests_until {
             return false;
         }
-        if !self.full.contains(&at.backend) {
+        // The next segment of a stream is on another target of the backend, if that has several.
+        self.full_targets += 1;
+        let targets = self.provider(at.backend).map_or(1, |it| it.targets().len().min(TRIES));
+        if targets <= self.full_targets && !self.full.contains(&at.backend) {
             self.full.push(at.backend);
         }
-        let left =
-            self.backends(at.stream).is_ok_and(|ids| ids.iter().any(|id| !self.full.contains(id)));
+        let left = targets > self.full_targets
+            || self
+                .backends(at.stream)
+                .is_ok_and(|ids| ids.iter().any(|id| !self.full.contains(id)));
         if !left || self.set.leave_segment(at.stream, at.segment).is_err() {
             self.full.clear();
+            self.full_targets = 0;
             self.rests_until = boot_time_ns() + REST_NS;
             return false;
         }
@@ -598,8 +611,50 @@ impl DataLog {
         Ok(ids)
     }
 
+    /// The backend for a new segment of a stream, and the target of that, if it has several:
+    /// another one for each segment.
+    fn choose(&self, stream: u16, segment: u32) -> Result<(u16, Option<u16>)> {
+        let backend = self.choose_backend(stream)?;
+        let provider = self.provider(backend)?;
+        let targets = provider.targets();
+        if targets.len() < 2 {
+            return Ok((backend, None));
+        }
+        let known: Vec<Option<f64>> = match &self.steering {
+            Steers::Yes(steering) => targets
+                .iter()
+                .map(|one| {
+                    let rates = steering.rates();
+                    rates.find(&one.key).and_then(|at| rates.rate(at)).map(|(rate, _)| rate)
+                })
+                .collect(),
+            _ => vec![None; targets.len()],
+        };
+        let (container, set) = (&self.container, self.set.id());
+        let turn =
+            usize::from(stream) + usize::from(container.superblock.streams) * segment as usize;
+        let chosen = policy::spread(container.placement, &known, set, turn);
+        Ok((backend, targets.get(chosen).map(|one| one.number)))
+    }
+
+    /// What of a backend's storage can be slow by itself.
+    fn provider(&self, backend: u16) -> Result<Arc<dyn TargetProvider>> {
+        Ok(self.container.store.targets(&self.container.backend_root(backend)?))
+    }
+
+    /// By what the rates of a target are known.
+    fn key(&self, backend: u16, target: Option<u16>) -> Result<PathBuf> {
+        if let Some(number) = target {
+            let provider = self.provider(backend)?;
+            if let Some(target) = provider.targets().iter().find(|one| one.number == number) {
+                return Ok(target.key.clone());
+            }
+        }
+        self.container.backend_root(backend)
+    }
+
     /// The backend for a new segment of a stream.
-    fn choose(&self, stream: u16) -> Result<u16> {
+    fn choose_backend(&self, stream: u16) -> Result<u16> {
         let ids = self.backends(stream)?;
         let [first, _, ..] = ids[..] else { return Ok(ids.first().copied().unwrap_or(0)) };
         let mut not_full = ids.iter().copied().filter(|id| !self.full.contains(id));
@@ -615,7 +670,7 @@ impl DataLog {
         let segment = &mut self.segments[self.buffer_segment as usize];
         let file = segment.open(&self.container)?;
         segment.dirty = true;
-        let backend = segment.at.backend;
+        let key = segment.key.clone();
         let next = match &self.journal {
             _ if !self.travel.behind => None,
             Some(journal) => self.in_flight.next_of(journal),
@@ -633,7 +688,7 @@ impl DataLog {
             let segment = self.has_choice().then_some(self.buffer_segment);
             let rate = match &self.steering {
                 Steers::Yes(steering) => {
-                    let target = steering.target(&self.container, backend);
+                    let target = steering.rates().target(&key);
                     target.map(|target| (steering.rates().clone(), target))
                 }
                 _ => None,
@@ -663,8 +718,8 @@ impl DataLog {
     /// Waits for what was given to the target before, where it is to be known how fast that is.
     fn pace(&mut self, segment: u32, offset: u64, length: u64) {
         let Steers::Yes(steering) = &mut self.steering else { return };
-        let Segment { at, path, .. } = &self.segments[segment as usize];
-        let Some(target) = steering.target(&self.container, at.backend) else { return };
+        let Segment { key, path, .. } = &self.segments[segment as usize];
+        let Some(target) = steering.rates().target(key) else { return };
         match steering.wrote((segment, target), offset, length, path, &self.container) {
             Ok(true) => self.reconsider(),
             Ok(false) => {}
@@ -682,9 +737,16 @@ impl DataLog {
         }
     }
 
-    /// Whether there is another backend for what finds no room.
+    /// Whether a backend has several targets.
+    fn is_divided(&self) -> bool {
+        let several = |id: &u16| self.provider(*id).is_ok_and(|it| it.targets().len() > 1);
+        self.container.superblock.backends.iter().any(several)
+    }
+
+    /// Whether there is another target for what finds no room.
     fn has_choice(&self) -> bool {
         self.only.as_ref().unwrap_or(&self.container.superblock.backends).len() > 1
+            || self.is_divided()
     }
 
     fn reserve(&mut self, bytes: u64) -> Result<(u32, u64)> {
@@ -716,16 +778,16 @@ impl DataLog {
         }
         let Steers::Yes(steering) = &self.steering else { return self.stream };
         let Ok(active) = self.backends(self.stream) else { return self.stream };
-        let backend_of = |stream| {
-            let backend = match self.set.backend_now(stream) {
-                Some(backend) => backend,
-                None => self.choose(stream)?,
+        let key_of = |stream| {
+            let (backend, target) = match self.set.place_now(stream) {
+                Some(place) => place,
+                None => self.choose(stream, 0)?,
             };
             // One that is drained takes nothing more, and one that is full has no room.
             let takes = active.contains(&backend) && !self.full.contains(&backend);
-            Ok(takes.then_some(backend))
+            if takes { self.key(backend, target).map(Some) } else { Ok(None) }
         };
-        let choices = steering::choices(steering.rates(), &self.container, self.stream, backend_of);
+        let choices = steering::choices(steering.rates(), &self.container, self.stream, key_of);
         let Steers::Yes(steering) = &mut self.steering else { return self.stream };
         choices.ok().and_then(|choices| steering.choose(choices)).unwrap_or(self.stream)
     }
@@ -740,7 +802,12 @@ impl DataLog {
         let _acting = self.container.store.act();
         let rates =
             Rates::of(self.container.shared_memory.as_deref()?, self.container.store.user())?;
-        Some(Box::new(Steering::new(&rates)))
+        if let Some(file) = &self.container.rates {
+            let backends = &self.container.superblock.backends;
+            let dirs = backends.iter().filter_map(|id| self.container.backend_root(*id).ok());
+            look_after(file, &rates, dirs.collect());
+        }
+        Some(Box::new(Steering::new(&rates, self.container.placement)))
     }
 
     /// A region of a stream, as [`LogSet::reserve`] gives it. If its segment cannot be made
@@ -754,25 +821,37 @@ impl DataLog {
         let stream = self.steer();
         loop {
             let (number, offset) = self.set.reserve(stream, bytes, limit)?;
+            if let Steers::Yes(steering) = &mut self.steering {
+                steering.gave(stream, bytes);
+            }
             let is_it = |known: &Segment| (known.at.stream, known.at.segment) == (stream, number);
             if let Some(i) = self.segments.iter().rposition(is_it) {
                 return Ok((i as u32, offset));
             }
-            if let Some(at) = self.set.place(stream, number, || self.choose(stream))? {
+            if let Some((at, target)) =
+                self.set.place(stream, number, || self.choose(stream, number))?
+            {
                 *refused = Some(at);
-                return Ok((self.segment(at)?, offset));
+                return Ok((self.segment(at, target)?, offset));
             }
         }
     }
 
-    fn segment(&mut self, at: SegmentRef) -> Result<u32> {
+    fn segment(&mut self, at: SegmentRef, target: Option<u16>) -> Result<u32> {
         // Data without an index log says that this is lost. What is in the way here is so for the
         // first append, too, which tells.
         let _ = self.set.index();
         let mut path = self.container.segment_path(&at)?;
         let file = CachedFile::for_writing(self.container.local);
+        let (store, how) = (self.container.store.as_ref(), Open::create(0o644));
+        let provider = self.provider(at.backend)?;
         let create = |path: &Path| {
-            file.get_or_open(|_| self.container.store.open(path, Open::create(0o644)))
+            file.get_or_open(|_| match (target, provider.targets()) {
+                (Some(on), _) => provider.create(store, path, how, on),
+                (None, [only]) => provider.create(store, path, how, only.number),
+                // It is there, and nobody knows any more on which target.
+                (None, _) => store.open(path, how),
+            })
         };
         let opened = match create(&path) {
             Err(store::Errno::NOENT) if at.backend > 0 => {
@@ -783,8 +862,9 @@ impl DataLog {
         };
         let stat = opened.at("create the data log", &path)?.stat();
         open_to_readers(&self.container, &path, stat, 0o644)?;
-        let path = path.into();
-        self.segments.push(Segment { at, path, file, dirty: false, file_name: FileName::New });
+        let key = self.key(at.backend, target)?.into();
+        let (path, file_name) = (path.into(), FileName::New);
+        self.segments.push(Segment { at, path, key, file, dirty: false, file_name });
         Ok(self.segments.len() as u32 - 1)
     }
 

@@ -9,6 +9,7 @@ mod flusher;
 mod index_log;
 mod journal;
 mod log_set;
+mod policy;
 mod steering;
 
 pub use data_log::{DataLog, Moved, Placed};

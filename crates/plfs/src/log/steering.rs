@@ -5,9 +5,12 @@
 //! promises twice as much. So equal targets have a writer each, and one that is slow has none as
 //! long as others have room.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use plfs_format::layout::Placement;
+
+use super::policy;
 use crate::container::Container;
 use crate::error::Result;
 use crate::store::rates::{Known, Rates, Seat, Target};
@@ -38,6 +41,9 @@ pub(super) struct Choice {
 #[derive(Debug)]
 pub(super) struct Steering {
     seat: Seat,
+    placement: Placement,
+    /// Bytes of regions that it took of each stream.
+    given: Vec<u64>,
     /// Where it is now, and from what it could choose then.
     choices: Vec<Choice>,
     now: Option<Choice>,
@@ -67,20 +73,20 @@ struct Begun {
     since: Instant,
 }
 
-/// The streams of a file that lie on different targets, by the directories of the backends on which
-/// they are; of several on one target the writer's own, or the first.
+/// The streams of a file that lie on different targets, by what rates of those are known by; of
+/// several on one target the writer's own, or the first.
 pub(super) fn choices(
     rates: &Rates,
     container: &Container,
     own: u16,
-    backend_of: impl Fn(u16) -> Result<Option<u16>>,
+    key_of: impl Fn(u16) -> Result<Option<PathBuf>>,
 ) -> Result<Vec<Choice>> {
     let mut choices: Vec<Choice> = Vec::new();
     let streams = container.superblock.streams.min(STREAMS);
     for stream in [own].into_iter().filter(|own| *own < streams).chain(0..streams) {
-        let Some(backend) = backend_of(stream)? else { continue };
+        let Some(key) = key_of(stream)? else { continue };
         // Where nothing can be known of one, streams are taken by turns.
-        let Some(target) = rates.target(&container.backend_root(backend)?) else {
+        let Some(target) = rates.target(&key) else {
             return Ok(Vec::new());
         };
         if !choices.iter().any(|known| known.target == target) {
@@ -91,9 +97,11 @@ pub(super) fn choices(
 }
 
 impl Steering {
-    pub(super) fn new(rates: &Arc<Rates>) -> Steering {
+    pub(super) fn new(rates: &Arc<Rates>, placement: Placement) -> Steering {
         Steering {
             seat: rates.sit(),
+            placement,
+            given: Vec::new(),
             choices: Vec::new(),
             now: None,
             taken: [0; STREAMS as usize],
@@ -103,11 +111,6 @@ impl Steering {
 
     pub(super) fn rates(&self) -> &Arc<Rates> {
         self.seat.rates()
-    }
-
-    /// The target that a backend is.
-    pub(super) fn target(&self, container: &Container, backend: u16) -> Option<Target> {
-        self.rates().target(&container.backend_root(backend).ok()?)
     }
 
     /// Keeps nothing open: others need descriptors, too.
@@ -122,7 +125,16 @@ impl Steering {
             choices.iter().position(|one| (one.stream, one.target) == (now.stream, now.target))
         });
         let taken = |i: usize| self.taken[usize::from(choices[i].stream)];
-        let chosen = best(&known, here, taken)?;
+        let given = |i: usize| self.given(choices[i].stream);
+        let may = policy::candidates(self.placement, &known, self.given.iter().sum());
+        let chosen = match self.placement {
+            Placement::Measured => {
+                let among: Vec<Known> = may.iter().map(|i| known[*i]).collect();
+                let here = here.and_then(|here| may.iter().position(|i| *i == here));
+                may[best(&among, here, |i| taken(may[i]))?]
+            }
+            Placement::Equal | Placement::Cliff => policy::least_given(&may, given)?,
+        };
         let now = choices[chosen].clone();
         self.taken[usize::from(now.stream)] += 1;
         self.seat.move_to(now.target);
@@ -131,8 +143,25 @@ impl Steering {
         Some(stream)
     }
 
-    /// Whether the rest of the region is better left: another target promises far more.
+    /// Takes note of a region of a stream that it has got.
+    pub(super) fn gave(&mut self, stream: u16, bytes: u64) {
+        let stream = usize::from(stream);
+        if self.given.len() <= stream {
+            self.given.resize(stream + 1, 0);
+        }
+        self.given[stream] += bytes;
+    }
+
+    fn given(&self, stream: u16) -> u64 {
+        self.given.get(usize::from(stream)).copied().unwrap_or(0)
+    }
+
+    /// Whether the rest of the region is better left: another target promises far more. Equal
+    /// shares are equal whatever is promised.
     pub(super) fn should_leave(&self) -> bool {
+        if self.placement != Placement::Measured {
+            return false;
+        }
         let Some(now) = &self.now else { return false };
         let targets: Vec<_> = self.choices.iter().map(|one| one.target).collect();
         let known = self.seat.look(&targets);

@@ -11,20 +11,28 @@
 
 mod beneath;
 mod file_cache;
+mod history;
 mod limit;
 pub(crate) mod locked_memory;
+mod lustre;
 pub(crate) mod machine;
 pub(crate) mod posix;
+pub(crate) mod probe;
 pub(crate) mod rates;
 pub(crate) mod shm;
+pub(crate) mod site;
+mod targets;
 pub(crate) mod writers;
 
 pub use beneath::Kept;
 pub(crate) use file_cache::CachedFile;
+pub use history::{Latencies, Probe};
 pub use limit::learn_size_limit;
 pub(crate) use limit::size_limit;
 pub use machine::{OpenDir, tell_umask};
 pub use posix::{BEHIND_STANDARD, PosixFile, PosixStore, stat_of};
+pub use site::{SiteRate, SiteRates, SiteRefused, read_site};
+pub use targets::{Directories, PlainDirectory, StorageTarget, TARGET_MAX, TargetProvider};
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -265,6 +273,16 @@ pub trait Store: Send + Sync + Debug {
     fn visit(&self, path: &Path, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
         let _ = self.list(path)?.iter().try_for_each(visit);
         Ok(())
+    }
+    /// Makes an empty file with `mode`, less the process's umask, which has no place on the storage
+    /// yet where that is told (mknod). EXIST if something is there.
+    fn make_node(&self, path: &Path, mode: u32) -> Result<()> {
+        self.open(path, Open::create_new(mode)).map(drop)
+    }
+    /// What of the storage of a directory can be slow by itself. Costs nothing if it was asked
+    /// before.
+    fn targets(&self, dir: &Path) -> Arc<dyn TargetProvider> {
+        Arc::new(PlainDirectory::new(dir))
     }
     /// Makes a directory with `mode`, less the process's umask.
     fn mkdir(&self, path: &Path, mode: u32) -> Result<()>;

@@ -15,13 +15,14 @@ mod file;
 mod file_system;
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timestamps, Uid};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid};
 use rustix::io::retry_on_intr;
 
 pub use calls::stat_of;
@@ -34,14 +35,17 @@ use file::Fd;
 pub use file::PosixFile;
 pub(crate) use file::{copy_attributes, has_attributes};
 use file_system::file_system;
+pub(super) use file_system::mounts as mounts_of_this_process;
 
 use super::beneath::{Dir, Inside, Kept, READ_DIR, Spot, beneath, chmod};
 use super::file_cache::{with_room, with_room_to_keep};
+use super::lustre::Lustre;
 use super::{
-    Entry, Errno, Keep, Kind, Links, Open, Place, Result, Space, Stat, Store, StoreFile, Time,
-    machine,
+    Entry, Errno, Keep, Kind, Links, Open, Place, PlainDirectory, Result, Space, Stat, Store,
+    StoreFile, TargetProvider, Time, machine,
 };
 use crate::sync::Arc;
+use crate::sync::plain::{Mutex, lock};
 
 /// The file system of this machine.
 #[derive(Clone, Debug, Default)]
@@ -241,6 +245,27 @@ impl Store for PosixStore {
             false
         });
         failed.map_or(Ok(entries), Err)
+    }
+
+    fn make_node(&self, path: &Path, mode: u32) -> Result<()> {
+        let spot = self.spot(path);
+        let (dir, name) = parent(&spot, path)?;
+        let (kind, mode) = (FileType::RegularFile, mode_bits(mode));
+        retry_on_intr(|| rustix::fs::mknodat(&dir, name, kind, mode, 0))
+    }
+
+    fn targets(&self, dir: &Path) -> Arc<dyn TargetProvider> {
+        type All = Mutex<BTreeMap<PathBuf, Arc<dyn TargetProvider>>>;
+        static KNOWN: All = Mutex::new(BTreeMap::new());
+        if let Some(known) = lock(&KNOWN).get(dir) {
+            return known.clone();
+        }
+        let found: Arc<dyn TargetProvider> = match Lustre::at(dir, file_system(dir).lustre) {
+            Some(lustre) => Arc::new(lustre),
+            None => Arc::new(PlainDirectory::new(dir)),
+        };
+        lock(&KNOWN).insert(dir.to_path_buf(), found.clone());
+        found
     }
 
     /// The kernel applies the umask, which belongs to the whole process and is not ours to change;

@@ -6,6 +6,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::history::{History, Latencies, Probe, Turn};
 use super::machine::boot_time_ns;
 use super::shm::{SharedPage, WORDS};
 use super::writers::{is_of_the_dead, me};
@@ -15,7 +16,7 @@ use crate::sync::{Arc, OfProcess, plain};
 // Words of a target: a number of it, bytes per second, when that was measured (boot time, ns), and
 // the bytes that were written there.
 const TARGET: usize = 4;
-const TARGETS: usize = 64;
+pub(super) const TARGETS: usize = 64;
 const RATE: usize = 1;
 const SEEN: usize = 2;
 const BYTES: usize = 3;
@@ -23,7 +24,9 @@ const BYTES: usize = 3;
 const SEAT: usize = 2;
 const SEATS_FROM: usize = TARGET * TARGETS;
 const SEATS: usize = 256;
-const _: () = assert!(SEATS_FROM + SEAT * SEATS <= WORDS);
+/// When somebody merged the site-wide file last (boot time, ns).
+const MERGED: usize = SEATS_FROM + SEAT * SEATS;
+const _: () = assert!(MERGED < WORDS);
 
 /// What was measured loses half of its weight in this time, against what the fastest target does: a
 /// target that was slow is tried again.
@@ -39,6 +42,7 @@ const DOUBTED: f64 = 0.6;
 #[derive(Debug)]
 pub(crate) struct Rates {
     page: SharedPage,
+    history: Option<History>,
 }
 
 /// A target's place in the page.
@@ -78,18 +82,16 @@ impl Rates {
             return rates.clone();
         }
         let page = SharedPage::join(&dir.join(format!("plfs-targets-{uid}")), uid);
-        let rates = page.ok().map(|page| Arc::new(Rates { page }));
+        let history = |_: &SharedPage| History::of(dir, uid);
+        let rates = page.ok().map(|page| Arc::new(Rates { history: history(&page), page }));
         all.push((dir.to_path_buf(), uid, rates.clone()));
         rates
     }
 
-    /// The target at a directory; `None` if the page is full.
-    pub(crate) fn target(&self, dir: &Path) -> Option<Target> {
-        // FNV-1a: the same in all processes.
-        let key = dir.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-        });
-        let (key, words) = (key.max(1), self.page.words());
+    /// The target with this key, which is a directory or what its provider says; `None` if the page
+    /// is full.
+    pub(crate) fn target(&self, key: &Path) -> Option<Target> {
+        let (key, words) = (number_of(key), self.page.words());
         (0..TARGETS).map(|i| (key as usize).wrapping_add(i) % TARGETS).find_map(|at| {
             let word = &words[at * TARGET];
             let found = match word.load(Ordering::Relaxed) {
@@ -98,6 +100,19 @@ impl Rates {
             };
             (found.is_ok() || found == Err(key)).then_some(Target(at))
         })
+    }
+
+    /// The target with this key, if it is in the page.
+    pub(crate) fn find(&self, key: &Path) -> Option<Target> {
+        let (key, words) = (number_of(key), self.page.words());
+        for at in (0..TARGETS).map(|i| (key as usize).wrapping_add(i) % TARGETS) {
+            match words[at * TARGET].load(Ordering::Relaxed) {
+                0 => return None,
+                found if found == key => return Some(Target(at)),
+                _ => {}
+            }
+        }
+        None
     }
 
     /// Takes note that one of those who write to a target got `bytes` there in `ns`.
@@ -113,6 +128,66 @@ impl Rates {
         };
         words[RATE].store(rate.clamp(1.0, 1e15).to_bits(), Ordering::Relaxed);
         words[SEEN].store(boot_time_ns(), Ordering::Relaxed);
+        if let Some(history) = &self.history {
+            history.note(self.number(target), ns);
+        }
+    }
+
+    /// Takes note of what a probe of this process found, which goes before what was known.
+    pub(crate) fn book(&self, target: Target, probe: &Probe) {
+        self.page.words()[target.0 * TARGET + BYTES].fetch_add(probe.bytes, Ordering::Relaxed);
+        self.learn(target, probe.bytes_s, 0, 0);
+        if let Some(history) = &self.history {
+            history.book(self.number(target), probe);
+        }
+    }
+
+    /// Takes note of what somebody else measured by so many bytes, `age_ns` ago.
+    pub(crate) fn learn(&self, target: Target, bytes_s: f64, bytes: u64, age_ns: u64) {
+        let words = &self.page.words()[target.0 * TARGET..][..TARGET];
+        // No sum: who hears of it again has not measured it again.
+        words[BYTES].fetch_max(bytes, Ordering::Relaxed);
+        words[RATE].store(bytes_s.clamp(1.0, 1e15).to_bits(), Ordering::Relaxed);
+        let seen = boot_time_ns().saturating_sub(age_ns).max(1);
+        words[SEEN].store(seen, Ordering::Relaxed);
+    }
+
+    /// The last probe of a target.
+    pub(crate) fn probe(&self, target: Target) -> Option<Probe> {
+        self.history.as_ref()?.probe(self.number(target))
+    }
+
+    /// How long appends to a target took of late.
+    pub(crate) fn latencies(&self, target: Target) -> Option<Latencies> {
+        self.history.as_ref()?.latencies(self.number(target))
+    }
+
+    /// The turn to probe a target. `Err`: a process that lives has it. `Ok(None)`: nobody can know.
+    pub(crate) fn turn(&self, target: Target) -> Result<Option<Turn<'_>>, ()> {
+        match &self.history {
+            Some(history) => history.turn(self.number(target)).map(Some).ok_or(()),
+            None => Ok(None),
+        }
+    }
+
+    /// Who writes to a target now.
+    pub(crate) fn writers_of(&self, target: Target) -> usize {
+        self.writers(target, |_| true)
+    }
+
+    /// Whether nobody on the node has looked after the site-wide file for so long. Then the caller
+    /// is to.
+    pub(crate) fn is_merge_due(&self, every_ns: u64) -> bool {
+        let (word, now) = (&self.page.words()[MERGED], boot_time_ns().max(1));
+        let last = word.load(Ordering::Relaxed);
+        let order = Ordering::Relaxed;
+        (last == 0 || now.saturating_sub(last) >= every_ns)
+            && word.compare_exchange(last, now, order, order).is_ok()
+    }
+
+    /// Place and number of a target.
+    fn number(&self, target: Target) -> (usize, u64) {
+        (target.0, self.page.words()[target.0 * TARGET].load(Ordering::Relaxed))
     }
 
     /// Bytes per second of a target, and how old that is, in ns.
@@ -164,6 +239,14 @@ impl Rates {
         }
         Seat { rates: self.clone(), at, me }
     }
+}
+
+/// A number of a target's key, never 0. FNV-1a: the same in all processes.
+fn number_of(key: &Path) -> u64 {
+    let hash = key.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    });
+    hash.max(1)
 }
 
 /// The first words of all seats.
@@ -222,7 +305,7 @@ mod tests {
         let path = PathBuf::from(format!("/dev/shm/plfs-test-rates-{:016x}", random_u64()));
         let page = SharedPage::join(&path, rustix::process::geteuid().as_raw()).unwrap();
         std::fs::remove_file(&path).unwrap();
-        Arc::new(Rates { page })
+        Arc::new(Rates { page, history: None })
     }
 
     #[test]

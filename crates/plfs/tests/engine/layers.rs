@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["catalog", "read", "write"],
     &["lifecycle"],
     &["autocommit", "compact", "in_place", "pack", "sessions"],
-    &["federation", "spread"],
+    &["federation", "probe", "spread"],
     &["logical", "packs"],
     &["process"],
     &["plain"],
@@ -40,6 +40,7 @@ const SYSTEM: &[&str] = &[
     "store/posix/fd.rs",
     "store/posix/file.rs",
     "store/posix/file_system.rs",
+    "store/probe.rs",
     "store/shm.rs",
 ];
 

@@ -161,7 +161,11 @@ fn what_is_no_layout_is_refused_and_never_guessed() {
         (&b""[..], false, "there is nothing in it"),
         (b"plfs-layout 1\nstreams 4", false, "the last line does not end"),
         (b"plfs-layout 1\nstreams 0\n", false, "a value is none that its key can have"),
-        (b"plfs-layout 1\nstripes 4\n", false, "a key is none of workload, streams and backends"),
+        (
+            b"plfs-layout 1\nstripes 4\n",
+            false,
+            "a key is none of workload, streams, backends and placement",
+        ),
         (b"plfs-layout 2\nstreams 4\n", true, "needs a newer PLFS"),
         (&[b'\n'; 10_000], false, "too long"),
     ] {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plfs::store::{Errno, Store};
-use plfs::{CloseToOpen, Config, Plfs};
+use plfs::{CloseToOpen, Config, Placement, Plfs};
 use plfs_testkit::{Call, CloseToOpenStore, FaultStore, MemStore, Op};
 
 use super::scratch::{Scratch, open};
@@ -15,7 +15,7 @@ const MIB: usize = 1 << 20;
 
 /// Writes 48 MiB where writes to `slow` take 100 ms more each, of 1 MiB; gives how many bytes went
 /// there, and how many to the other target.
-fn writes_to(slow: &str) -> (usize, usize) {
+fn writes_to(slow: &str, placement: Placement) -> (usize, usize) {
     let scratch = Scratch::new();
     let memory = MemStore::new();
     for dir in ["/m", "/n"] {
@@ -29,6 +29,7 @@ fn writes_to(slow: &str) -> (usize, usize) {
         backends: vec![PathBuf::from("/n")],
         buffer_bytes: 2 * MIB,
         close_to_open: CloseToOpen::OneNode,
+        placement,
         ..scratch.config()
     };
     let plfs = Plfs::new(Arc::new(faults.clone()), config);
@@ -57,10 +58,51 @@ fn writes_to(slow: &str) -> (usize, usize) {
 #[test]
 fn a_writer_leaves_a_target_that_is_slow() {
     for slow in ["/m/.plfs", "/n/.plfs"] {
-        let (there, elsewhere) = writes_to(slow);
+        let (there, elsewhere) = writes_to(slow, Placement::Measured);
         assert!(there + elsewhere >= 48 * MIB, "{there}, {elsewhere}");
         assert!(there <= 12 * MIB, "{there} bytes went to {slow}, {elsewhere} elsewhere");
     }
+}
+
+#[test]
+fn equal_shares_are_equal_however_slow_a_target_is() {
+    let (there, elsewhere) = writes_to("/n/.plfs", Placement::Equal);
+    assert!(there.abs_diff(elsewhere) <= 10 * MIB, "{there}, {elsewhere}");
+}
+
+/// A small file costs no probe, and nothing else for the sake of targets: one write of its bytes to
+/// one of them, no wait, and no more calls than a file without backends, but for those that look
+/// whether there is room and whether something lies there.
+#[test]
+fn a_small_file_costs_no_call_for_targets() {
+    let scratch = Scratch::new();
+    let memory = MemStore::new();
+    for dir in ["/m", "/n", "/n/.plfs"] {
+        memory.mkdir(Path::new(dir), 0o1777).unwrap();
+    }
+    let faults = FaultStore::new(Arc::new(memory));
+    let fewest_calls = |backends: Vec<PathBuf>| {
+        let config = Config { backends, compact_bytes: 0, ..scratch.config() };
+        let plfs = Plfs::new(Arc::new(faults.clone()), config);
+        let calls = (0..9).map(|i| {
+            let path = PathBuf::from(format!("/m/f{i}"));
+            faults.reset();
+            let file = open(&plfs, &path);
+            file.write_at(&[1; 1024], 0).unwrap();
+            file.close().unwrap();
+            let log = faults.log();
+            let of = |op: Op| log.iter().filter(move |call| call.op == op);
+            let is_data = |path: &Path| path.extension().is_some_and(|it| it == "data");
+            let written: Vec<_> = of(Op::WriteAt).filter(|call| is_data(&call.path)).collect();
+            assert!(matches!(written[..], [call] if call.len == 1024), "{written:?}");
+            assert_eq!(of(Op::WriteBack).count(), 0);
+            plfs.unlink(&path).unwrap();
+            log.len()
+        });
+        calls.min().unwrap()
+    };
+    let (one, two) = (fewest_calls(vec![]), fewest_calls(vec![PathBuf::from("/n")]));
+    assert!(two <= one + 2, "{one} calls on one target, {two} on one of two");
 }
 
 /// Linux tells of an error in a write that a page cache had taken once: to who waits for it, and

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use plfs_format::index_log::{Record, RunRecord, decode_block};
-use plfs_format::name;
+use plfs_format::name::{self, SegmentRef};
 use plfs_index::{Run, Stamped};
 
 use crate::catalog::Nests;
@@ -55,6 +55,26 @@ pub struct IndexRecord {
     pub writer: Option<u32>,
 }
 
+/// What a data log is a piece of, and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StreamAt {
+    /// The log set.
+    pub set: u32,
+    /// The stream of that.
+    pub stream: u16,
+    /// Its number in the stream.
+    pub segment: u32,
+    /// The backend, by its id. `None`: the plain file that the container was made of.
+    pub backend: Option<u16>,
+}
+
+impl StreamAt {
+    fn of(at: &SegmentRef) -> StreamAt {
+        let SegmentRef { set, stream, segment, backend } = *at;
+        StreamAt { set, stream, segment, backend: (*at != SegmentRef::BASE).then_some(backend) }
+    }
+}
+
 /// All records of a container.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
@@ -62,6 +82,8 @@ pub struct Records {
     pub records: Vec<IndexRecord>,
     /// Data logs that runs name.
     pub data_logs: Vec<PathBuf>,
+    /// Of each of them, which stream on which backend it is.
+    pub streams: Vec<StreamAt>,
     /// Writers that records name.
     pub writers: Vec<WrittenBy>,
 }
@@ -86,6 +108,7 @@ pub fn records(container: &Container) -> Result<Records> {
                             Some(number) => *number,
                             None => {
                                 all.data_logs.push(container.segment_path(&at)?);
+                                all.streams.push(StreamAt::of(&at));
                                 *numbers.entry(at).or_insert(all.data_logs.len() as u32 - 1)
                             }
                         };

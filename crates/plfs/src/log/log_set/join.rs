@@ -485,7 +485,10 @@ fn tails(container: &Container, set: u32) -> Result<Vec<(u64, Option<PlaceOf>)>>
                         (segment, stat.at("stat the data log", &path)?.len)
                     }
                 };
-                (pack_tail(tail).ok_or_else(too_long)?, Some(PlaceOf { segment, backend }))
+                (
+                    pack_tail(tail).ok_or_else(too_long)?,
+                    Some(PlaceOf { segment, backend, target: None }),
+                )
             }
             None => (0, None),
         });

@@ -16,7 +16,7 @@ use super::LogSet;
 use super::page::{PLACES, TAILS, pack_tail, too_long, unpack_tail};
 use crate::container::Container;
 use crate::error::Result;
-use crate::store::{Errno, Links};
+use crate::store::{Errno, Links, TARGET_MAX};
 use crate::sync::plain::atomic::Ordering;
 
 /// A word of [`PLACES`]; 0: no segment was decided.
@@ -24,55 +24,69 @@ use crate::sync::plain::atomic::Ordering;
 pub(super) struct PlaceOf {
     pub(super) segment: u32,
     pub(super) backend: u16,
+    /// The target inside the backend, where it has several: its number. `None` also where nobody
+    /// has said it, as after a takeover.
+    pub(super) target: Option<u16>,
 }
 
 impl PlaceOf {
     const DECIDED: u64 = 1 << 63;
 
     fn unpack(word: u64) -> Option<PlaceOf> {
-        (word & PlaceOf::DECIDED != 0)
-            .then_some(PlaceOf { segment: (word >> 16) as u32, backend: word as u16 })
+        (word & PlaceOf::DECIDED != 0).then(|| PlaceOf {
+            segment: (word >> 16) as u32,
+            backend: word as u16,
+            target: ((word >> 48) as u16 & 0x7fff).checked_sub(1),
+        })
     }
 
     pub(super) fn pack(self) -> u64 {
-        PlaceOf::DECIDED | u64::from(self.segment) << 16 | u64::from(self.backend)
+        let target = self.target.filter(|target| *target < TARGET_MAX).map_or(0, |it| it + 1);
+        PlaceOf::DECIDED
+            | u64::from(target) << 48
+            | u64::from(self.segment) << 16
+            | u64::from(self.backend)
     }
 }
 
 impl LogSet {
     /// Where segment `segment` of a stream is, in which the caller has reserved a region: on the
-    /// backend that `choose` gives, unless a process of the node has decided it before. `None`: a
-    /// later segment was decided before this one.
+    /// backend that `choose` gives, and the target of that, unless a process of the node has
+    /// decided it before. `None`: a later segment was decided before this one.
     pub fn place(
         &self,
         stream: u16,
         segment: u32,
-        choose: impl FnOnce() -> Result<u16>,
-    ) -> Result<Option<SegmentRef>> {
-        let at = |backend| SegmentRef { set: self.set, stream, segment, backend };
+        choose: impl FnOnce() -> Result<(u16, Option<u16>)>,
+    ) -> Result<Option<(SegmentRef, Option<u16>)>> {
+        let at = |PlaceOf { backend, target, .. }: PlaceOf| {
+            (SegmentRef { set: self.set, stream, segment, backend }, target)
+        };
         let word = &self.shared.words()[PLACES + stream as usize];
-        let (mut now, mut choose, mut chosen) = (word.load(Ordering::SeqCst), Some(choose), 0);
+        let (mut now, mut choose, mut chosen) =
+            (word.load(Ordering::SeqCst), Some(choose), (0, None));
         loop {
             match PlaceOf::unpack(now) {
-                Some(place) if place.segment == segment => return Ok(Some(at(place.backend))),
+                Some(place) if place.segment == segment => return Ok(Some(at(place))),
                 Some(place) if place.segment > segment => return Ok(None),
                 _ => {}
             }
             if let Some(choose) = choose.take() {
                 chosen = choose()?;
             }
-            let mine = PlaceOf { segment, backend: chosen };
+            let mine = PlaceOf { segment, backend: chosen.0, target: chosen.1 };
             match word.compare_exchange(now, mine.pack(), Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return Ok(Some(at(chosen))),
+                Ok(_) => return Ok(Some(at(mine))),
                 Err(other) => now = other,
             }
         }
     }
 
-    /// The backend of the last segment of a stream, if one was decided. One load.
-    pub fn backend_now(&self, stream: u16) -> Option<u16> {
+    /// The backend of the last segment of a stream, and the target of that, if one was decided. One
+    /// load.
+    pub fn place_now(&self, stream: u16) -> Option<(u16, Option<u16>)> {
         let word = self.shared.words()[PLACES + stream as usize].load(Ordering::SeqCst);
-        PlaceOf::unpack(word).map(|place| place.backend)
+        PlaceOf::unpack(word).map(|place| (place.backend, place.target))
     }
 
     /// Ends segment `segment` of a stream, if it is the last: regions that are reserved from now on
@@ -100,7 +114,7 @@ impl LogSet {
         let at = |backend| SegmentRef { set: self.set, stream, segment, backend };
         let word = self.shared.words()[PLACES + stream as usize].load(Ordering::SeqCst);
         match PlaceOf::unpack(word) {
-            Some(PlaceOf { segment: last, backend }) if last == segment => {
+            Some(PlaceOf { segment: last, backend, .. }) if last == segment => {
                 Ok(Some((backend, container.segment_path(&at(backend))?)))
             }
             Some(PlaceOf { segment: last, .. }) if last > segment => find(container, at),

@@ -24,6 +24,8 @@ pub(super) struct FileSystem {
     pub(super) open_asks: bool,
     /// It is in memory: see `Store::boot`.
     pub(super) volatile: bool,
+    /// It is a Lustre.
+    pub(super) lustre: bool,
 }
 
 pub(super) fn file_system(path: &Path) -> FileSystem {
@@ -82,7 +84,8 @@ fn of_magic(magic: u32, mount: Option<&(String, String)>) -> FileSystem {
     }
     // Without /proc.
     let kind = CLOSE_TO_OPEN_MAGIC.iter().find(|&&(other, _)| other == magic);
-    FileSystem { close_to_open: kind.map(|&(_, kind)| kind.to_string()), ..FileSystem::default() }
+    let close_to_open = kind.map(|&(_, kind)| kind.to_string());
+    FileSystem { close_to_open, lustre: magic == LUSTRE_MAGIC, ..FileSystem::default() }
 }
 
 /// By type and options as the table of mounts has them, of file systems that are not local.
@@ -96,8 +99,12 @@ fn of_type(kind: &str, options: &str) -> FileSystem {
         _ => CLOSE_TO_OPEN.contains(&kind),
     };
     let close_to_open = caches.then(|| kind.to_string());
-    FileSystem { close_to_open, open_asks: OPEN_ASKS.contains(&kind), ..FileSystem::default() }
+    let open_asks = OPEN_ASKS.contains(&kind);
+    FileSystem { close_to_open, open_asks, lustre: kind == "lustre", ..FileSystem::default() }
 }
+
+/// What statfs(2) says of a Lustre.
+const LUSTRE_MAGIC: u32 = 0x0bd0_0bd0;
 
 /// Stands for the type of a file system on a block device: this machine is its only client, or it
 /// is a cluster's (GFS2, OCFS2), which has locks for that. `fuseblk` is one, too.
@@ -140,7 +147,7 @@ pub(super) fn type_of_mount<'a>(
     Some((kind, fields.nth(1).unwrap_or_default()))
 }
 
-pub(super) fn mounts() -> Option<String> {
+pub(in crate::store) fn mounts() -> Option<String> {
     let file = PosixFile(Fd::Own(HighFd::new(
         PosixStore::new().open_fd(Path::new("/proc/self/mountinfo"), Open::READ).ok()?,
     )));

@@ -1,0 +1,300 @@
+//! L5: how fast the storage targets of a tree are: measured now, by a probe, and as the writers of
+//! this node have found them (docs/decisions/0028).
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use plfs_format::backend::State;
+use plfs_format::name;
+
+use crate::config::Config;
+use crate::container::{Table, find_root, in_roots, path_of};
+use crate::error::{Error, Result};
+use crate::store::probe::{Appends, appends};
+use crate::store::rates::{Rates, Target};
+use crate::store::site::merge;
+use crate::store::{Directories, Errno, Kind, Latencies, Links, Probe, Store, TargetProvider};
+use crate::sync::plain::mpsc::{Receiver, RecvTimeoutError, channel};
+use crate::sync::{Arc, spawn_for_ever, thread};
+
+/// How long somebody waits beyond the time of a probe, for an append that does not end.
+const GRACE: Duration = Duration::from_secs(1);
+/// Targets inside a directory that are asked: a node keeps the rates of 64.
+const INSIDE_MAX: usize = 48;
+/// How often who waits for the probe of another process looks.
+const LOOKS: Duration = Duration::from_millis(10);
+
+/// A place that can be slow by itself.
+#[derive(Clone, Debug)]
+pub struct TargetPlace {
+    /// The backend of the root that it is; 0 is the root itself. `None`: a directory that is none.
+    pub backend: Option<u16>,
+    /// The root whose table has the backend.
+    pub root: Option<PathBuf>,
+    /// Its directory.
+    pub path: PathBuf,
+    /// By what rates of it are known: the directory, unless it is one of several targets inside.
+    pub key: PathBuf,
+    /// The number of a target inside the directory.
+    pub inside: Option<u16>,
+    /// Why nothing can be said of it: there is none. Whether a backend is there is asked by who
+    /// probes it, in a thread: that may take for ever.
+    pub missing: Option<Error>,
+}
+
+/// What is known of a target.
+#[derive(Clone, Debug, Default)]
+pub struct TargetKnown {
+    /// Bytes per second of all who write there together; `None`: nobody has measured it.
+    pub bytes_s: Option<f64>,
+    /// How old that is, nanoseconds.
+    pub age_ns: u64,
+    /// Bytes of which it is known, since the node was started.
+    pub bytes: u64,
+    /// Writers of the node that are there now.
+    pub writers: usize,
+    /// What appends of the last minutes took.
+    pub appends: Option<Latencies>,
+    /// The last probe.
+    pub probe: Option<Probe>,
+}
+
+/// What came of the probe of a target.
+#[derive(Clone, Debug)]
+pub enum Probed {
+    /// This process measured it.
+    Measured(Probe),
+    /// Another process of the node did, meanwhile.
+    ByAnother(Probe),
+    /// It could not be measured.
+    Failed(Error),
+}
+
+/// The targets of the tree that `dir` is in: the root and its backends that take new data. `dir`
+/// itself if it is in none.
+pub fn targets_of(store: &Arc<dyn Store>, config: &Config, dir: &Path) -> Result<Vec<TargetPlace>> {
+    let root = find_root(store.as_ref(), &dir.join("name"), &config.mounts)?;
+    let alone = |path: &Path| {
+        let (path, key) = (path.to_path_buf(), path.to_path_buf());
+        vec![TargetPlace { backend: None, root: None, path, key, inside: None, missing: None }]
+    };
+    let is_root = store
+        .stat(&root.join(name::ROOT_DIR), Links::Stay)
+        .is_ok_and(|stat| stat.kind == Kind::Dir);
+    if !is_root {
+        return Ok(divided(store.as_ref(), alone(dir)));
+    }
+    let view = in_roots(store, [root.as_path()]);
+    let dev = store.stat(&root, Links::Follow).map_or(0, |stat| stat.dev);
+    let table = Table { store: view.as_ref(), root: &root, dev };
+    let mut found = alone(&root);
+    found[0].backend = Some(0);
+    for id in table.all()? {
+        let (path, missing) = match table.read_entry(id) {
+            Ok((backend, _)) if backend.state != State::Active => continue,
+            Ok((backend, _)) => (path_of(&backend), None),
+            Err(error) => (table.entry(id), Some(error)),
+        };
+        let key = path.clone();
+        let (backend, root) = (Some(id), Some(root.clone()));
+        found.push(TargetPlace { backend, root, path, key, inside: None, missing });
+    }
+    Ok(divided(store.as_ref(), found))
+}
+
+/// A directory that has several targets is each of these, up to as many as a node keeps rates of.
+fn divided(store: &dyn Store, places: Vec<TargetPlace>) -> Vec<TargetPlace> {
+    let parts = places.iter().map(|place| (place.path.clone(), store.targets(&place.path)));
+    let directories = Directories::new(parts.collect());
+    let mut all: Vec<TargetPlace> = Vec::new();
+    for target in directories.targets() {
+        let Some((dir, provider, number)) = directories.part_of(target.number) else { continue };
+        let Some(place) = places.iter().find(|place| place.path == dir) else { continue };
+        let is_divided = provider.targets().len() > 1;
+        let is_one_of_many = is_divided && all.len() >= INSIDE_MAX;
+        // Two directories on one file system have the same targets.
+        if is_one_of_many || all.iter().any(|known| known.key == target.key) {
+            continue;
+        }
+        let inside = is_divided.then_some(number);
+        all.push(TargetPlace { key: target.key.clone(), inside, ..place.clone() });
+    }
+    all
+}
+
+/// What this node knows of targets with these keys, in their order. Nothing where processes share
+/// no memory.
+pub fn known_of(store: &dyn Store, config: &Config, keys: &[PathBuf]) -> Vec<TargetKnown> {
+    let rates = config.shared_memory.as_deref().and_then(|dir| Rates::of(dir, store.user()));
+    let known = keys.iter().map(|key| {
+        let Some(rates) = &rates else { return TargetKnown::default() };
+        let Some(target) = rates.find(key) else { return TargetKnown::default() };
+        let rate = rates.rate(target);
+        TargetKnown {
+            bytes_s: rate.map(|(rate, _)| rate),
+            age_ns: rate.map_or(0, |(_, age)| age),
+            bytes: rates.bytes(target),
+            writers: rates.writers_of(target),
+            appends: rates.latencies(target),
+            probe: rates.probe(target),
+        }
+    });
+    known.collect()
+}
+
+/// Appends up to `bytes` to each target, all at the same time, for `time` at most, and tells the
+/// writers of this node. Of two processes that ask for the same target one measures it, and the
+/// other waits for that, as long as a probe may take. A target that does not answer is given up
+/// then: the thread that asks it stays.
+pub fn probe(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    targets: &[TargetPlace],
+    bytes: u64,
+    time: Duration,
+) -> Vec<Probed> {
+    let rates = config.shared_memory.as_deref().and_then(|dir| Rates::of(dir, store.user()));
+    let end = Instant::now() + time + GRACE;
+    let started: Vec<_> = targets
+        .iter()
+        .map(|place| match &place.missing {
+            Some(error) => Err(error.clone()),
+            None => start(store, rates.clone(), place, bytes, time),
+        })
+        .collect();
+    let waited = started.into_iter().zip(targets).map(|(started, place)| {
+        let said = match started {
+            Ok(said) => said.recv_timeout(end.saturating_duration_since(Instant::now())),
+            Err(error) => return Probed::Failed(error),
+        };
+        match said {
+            Ok(probed) => probed,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                Probed::Failed(Error::refused(
+                    Errno::TIMEDOUT,
+                    "probe",
+                    &place.path,
+                    "the storage did not answer in time; it may have stalled",
+                ))
+            }
+        }
+    });
+    waited.collect()
+}
+
+/// Merges what this node knows of the targets with the file of the site, if the settings name one;
+/// within a second, or not at all. `Err`: a sentence about the file.
+pub fn tell_site(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    targets: &[TargetPlace],
+) -> std::result::Result<(), String> {
+    let Some(file) = config.rates.clone() else { return Ok(()) };
+    let rates = config.shared_memory.as_deref().and_then(|dir| Rates::of(dir, store.user()));
+    let Some(rates) = rates else { return Ok(()) };
+    let dirs: Vec<PathBuf> = targets.iter().map(|place| place.key.clone()).collect();
+    let (say, said) = channel();
+    let of = file.clone();
+    let run = move || drop(say.send(merge(&rates, &of, &dirs)));
+    let why = match spawn_for_ever("plfs-rates", run).then(|| said.recv_timeout(GRACE)) {
+        Some(Ok(Ok(()))) => return Ok(()),
+        Some(Ok(Err(refused))) => refused.to_string(),
+        _ => "it does not answer".into(),
+    };
+    Err(format!("the file of rates {} is not used: {why}", file.display()))
+}
+
+fn start(
+    store: &Arc<dyn Store>,
+    rates: Option<Arc<Rates>>,
+    place: &TargetPlace,
+    bytes: u64,
+    time: Duration,
+) -> Result<Receiver<Probed>> {
+    let (say, said) = channel();
+    let (of, store) = (place.clone(), store.clone());
+    let run = move || {
+        let probed = one(store.as_ref(), rates.as_deref(), &of, bytes, time);
+        let _ = say.send(probed.unwrap_or_else(Probed::Failed));
+    };
+    match spawn_for_ever("plfs-probe", run) {
+        true => Ok(said),
+        false => {
+            Err(Error::refused(Errno::AGAIN, "probe", &place.path, "there is no thread to be had"))
+        }
+    }
+}
+
+fn one(
+    store: &dyn Store,
+    rates: Option<&Rates>,
+    place: &TargetPlace,
+    bytes: u64,
+    time: Duration,
+) -> Result<Probed> {
+    let path = &place.path;
+    if let (Some(id), Some(root)) = (place.backend, &place.root) {
+        let table = Table { store, root, dev: 0 };
+        let (backend, _) = table.read_entry(id)?;
+        table.must_be(id, &backend, path)?;
+    }
+    let known = rates.and_then(|rates| Some((rates, rates.target(&place.key)?)));
+    let begun = Instant::now();
+    let _turn = loop {
+        let Some((rates, target)) = known else { break None };
+        let turn = rates.turn(target);
+        let waited = begun.elapsed();
+        // The other one ended while we waited.
+        if let Some(probe) = rates.probe(target)
+            && u128::from(probe.age_ns) < waited.as_nanos()
+        {
+            return Ok(Probed::ByAnother(probe));
+        }
+        if let Ok(turn) = turn {
+            break turn;
+        }
+        // It may be at its last append.
+        if waited > time + GRACE / 2 {
+            return Err(Error::refused(
+                Errno::BUSY,
+                "probe",
+                path,
+                "another process of this node is doing so, and takes longer than this one waits",
+            ));
+        }
+        thread::sleep(LOOKS);
+    };
+    let dir = path.join(name::ROOT_DIR);
+    let is_dir = store.stat(&dir, Links::Stay).is_ok_and(|stat| stat.kind == Kind::Dir);
+    let dir = if is_dir { dir } else { path.to_path_buf() };
+    let cannot = |errno| Error::Io { op: "probe", path: path.to_path_buf(), errno };
+    let provider = store.targets(path);
+    let inside = place.inside.map(|number| (store, provider.as_ref(), number));
+    let done = appends(&dir, inside, bytes, time).map_err(cannot)?;
+    let found = result(&done, known);
+    if let Some((rates, target)) = known {
+        rates.book(target, &found);
+    }
+    Ok(Probed::Measured(found))
+}
+
+/// What appends say of a target, to which the writers of the node that are there write as well.
+fn result(done: &Appends, known: Option<(&Rates, Target)>) -> Probe {
+    let writers = known.map_or(0, |(rates, target)| rates.writers_of(target));
+    let mut each: Vec<f64> = done.each.iter().map(Duration::as_secs_f64).collect();
+    each.sort_by(f64::total_cmp);
+    let quantile = |part: f64| {
+        let at = (each.len() as f64 * part).ceil() as usize;
+        each.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
+    };
+    let alone = done.bytes as f64 / done.took.as_secs_f64().max(1e-9);
+    Probe {
+        bytes_s: (alone * (writers + 1) as f64).clamp(1.0, 1e15),
+        bytes: done.bytes,
+        median_s: quantile(0.5),
+        most_s: quantile(0.99),
+        pid: std::process::id(),
+        cached: done.cached,
+        age_ns: 0,
+    }
+}
