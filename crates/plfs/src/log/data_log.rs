@@ -631,8 +631,7 @@ impl DataLog {
             _ => vec![None; targets.len()],
         };
         let (container, set) = (&self.container, self.set.id());
-        let turn =
-            usize::from(stream) + usize::from(container.superblock.streams) * segment as usize;
+        let turn = usize::from(stream) + segment as usize;
         let chosen = policy::spread(container.placement, &known, set, turn);
         Ok((backend, targets.get(chosen).map(|one| one.number)))
     }

@@ -184,7 +184,7 @@ fn decode(text: &[u8], now_s: i64) -> Result<SiteRates, SiteRefused> {
     let is_whole = said.is_some_and(|said| {
         said.len() == 8
             && u32::from_str_radix(said, 16)
-                .is_ok_and(|said| said == plfs_format::sum(text[..sum].as_bytes()))
+                .is_ok_and(|said| said == plfs_format::sum(&text.as_bytes()[..sum]))
     });
     if !is_whole {
         return Err(damaged("its sum is another"));

@@ -2,10 +2,12 @@
 //! that is slow, and its bytes are there whichever it took.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plfs::store::{Errno, Store};
+use plfs::store::{
+    self, Entry, Errno, Links, Open, Stat, StorageTarget, Store, StoreFile, TargetProvider,
+};
 use plfs::{CloseToOpen, Config, Placement, Plfs};
 use plfs_testkit::{Call, CloseToOpenStore, FaultStore, MemStore, Op};
 
@@ -163,4 +165,124 @@ fn a_sync_has_all_targets_work_at_the_same_time() {
     let (begun, synced) = (of_data(Op::WriteBack).count(), of_data(Op::SyncData).count());
     assert!(begun >= 2 && synced >= begun, "{begun} were begun, {synced} synced");
     assert!(of_data(Op::WriteBack).max() < of_data(Op::SyncData).min(), "one after the other");
+}
+
+/// The four targets of a directory, one of which may be full: the first that is asked.
+#[derive(Debug)]
+struct Four {
+    targets: Vec<StorageTarget>,
+    has_full_one: bool,
+    full: Mutex<Option<u16>>,
+    made: Mutex<Vec<(PathBuf, u16)>>,
+}
+
+impl Four {
+    fn new(has_full_one: bool) -> Arc<Four> {
+        let target = |number| StorageTarget { number, key: format!("four:/{number}").into() };
+        Arc::new(Four {
+            targets: (0..4).map(target).collect(),
+            has_full_one,
+            full: Mutex::default(),
+            made: Mutex::default(),
+        })
+    }
+}
+
+impl TargetProvider for Four {
+    fn kind(&self) -> &'static str {
+        "four"
+    }
+
+    fn targets(&self) -> &[StorageTarget] {
+        &self.targets
+    }
+
+    fn create(
+        &self,
+        store: &dyn Store,
+        path: &Path,
+        how: Open,
+        on: u16,
+    ) -> store::Result<Arc<dyn StoreFile>> {
+        if self.has_full_one && *self.full.lock().unwrap().get_or_insert(on) == on {
+            return Err(Errno::NOSPC);
+        }
+        self.made.lock().unwrap().push((path.to_path_buf(), on));
+        store.open(path, how)
+    }
+}
+
+/// A store each of whose directories has these targets.
+#[derive(Debug)]
+struct Divided {
+    inner: MemStore,
+    provider: Arc<Four>,
+}
+
+impl Store for Divided {
+    plfs_testkit::delegate_names!(inner);
+    fn open(&self, path: &Path, how: Open) -> store::Result<Arc<dyn StoreFile>> {
+        self.inner.open(path, how)
+    }
+    fn stat(&self, path: &Path, links: Links) -> store::Result<Stat> {
+        self.inner.stat(path, links)
+    }
+    fn list(&self, path: &Path) -> store::Result<Vec<Entry>> {
+        self.inner.list(path)
+    }
+    fn is_local(&self, path: &Path) -> bool {
+        self.inner.is_local(path)
+    }
+    fn boot(&self, path: &Path) -> Option<u64> {
+        self.inner.boot(path)
+    }
+    fn targets(&self, _: &Path) -> Arc<dyn TargetProvider> {
+        self.provider.clone()
+    }
+}
+
+/// Writes a file of 80 MiB and reads it back; gives where the provider made its data logs.
+fn made_on_targets_of(provider: &Arc<Four>) -> Vec<(PathBuf, u16)> {
+    let scratch = Scratch::new();
+    let inner = MemStore::new();
+    inner.mkdir(Path::new("/m"), 0o755).unwrap();
+    let store: Arc<dyn Store> = Arc::new(Divided { inner, provider: provider.clone() });
+    let config = Config { placement: Placement::Equal, ..scratch.config() };
+    let plfs = Plfs::new(store, config);
+    let path = Path::new("/m/f");
+    let piece = |i: u64| -> Vec<u8> { (0..MIB as u64).map(|j| (i * 31 + j) as u8).collect() };
+    let file = open(&plfs, path);
+    for i in 0..80 {
+        file.write_at(&piece(i), i * MIB as u64).unwrap();
+    }
+    file.sync().unwrap();
+    file.close().unwrap();
+    let file = open(&plfs, path);
+    let mut got = vec![0; MIB];
+    for i in 0..80 {
+        assert_eq!(file.read_at(&mut got, i * MIB as u64).unwrap(), got.len());
+        assert!(got == piece(i), "piece {i}");
+    }
+    provider.made.lock().unwrap().clone()
+}
+
+/// The engine asks the provider to make the data log of a stream on a target, each on another one
+/// as long as there are as many, and once.
+#[test]
+fn data_logs_are_made_on_targets_of_the_provider() {
+    let made = made_on_targets_of(&Four::new(false));
+    assert!(made.iter().all(|(path, _)| path.extension().is_some_and(|it| it == "data")));
+    let mut targets: Vec<u16> = made.iter().map(|(_, on)| *on).collect();
+    targets.sort_unstable();
+    // Equal shares of a file that is long enough go to all.
+    assert_eq!(targets, [0, 1, 2, 3], "{made:?}");
+}
+
+/// What finds no room on a target inside a backend goes to another one of it.
+#[test]
+fn a_full_target_of_a_backend_is_left_for_another() {
+    let provider = Four::new(true);
+    let made = made_on_targets_of(&provider);
+    let full = provider.full.lock().unwrap().unwrap();
+    assert!(!made.is_empty() && made.iter().all(|(_, on)| *on != full), "{full} {made:?}");
 }
