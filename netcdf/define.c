@@ -1,0 +1,636 @@
+/* What is cut and how, and what the partitions say of it (docs/FORMAT.md section 15). */
+#include "door.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void variable_add(struct file *f, const struct variable *v)
+{
+	f->vars = must(realloc(f->vars, (size_t)(f->nvars + 1) * sizeof *f->vars));
+	f->vars[f->nvars++] = *v;
+}
+
+static int size_of(nc_type type)
+{
+	static const int SIZES[] = {0, 1, 1, 2, 4, 4, 8, 1, 2, 4, 8, 8};
+	return type > 0 && type < (int)(sizeof SIZES / sizeof *SIZES) ? SIZES[type] : 0;
+}
+
+void part_of(const struct variable *v, int k, MPI_Offset *low, MPI_Offset *length)
+{
+	/* In two parts, as a dimension may be as long as numbers are. */
+	MPI_Offset whole = v->length[v->dim], each = whole / v->parts, more = whole % v->parts;
+	*low = each * k + more * k / v->parts;
+	*length = each * (k + 1) + more * (k + 1) / v->parts - *low;
+}
+
+/* The dimensions of a variable, and their lengths. */
+static int shape_read(struct file *f, struct variable *v, int ndims, const int *dimids)
+{
+	int unlimited = -1, rc = other.inq_unlimdim(f->ncid, &unlimited);
+	v->ndims = ndims;
+	v->dimids = must(calloc((size_t)ndims + 1, sizeof *v->dimids));
+	v->length = must(calloc((size_t)ndims + 1, sizeof *v->length));
+	for (int d = 0; rc == NC_NOERR && d < ndims; d++) {
+		v->dimids[d] = dimids[d];
+		if (d == 0 && dimids[d] == unlimited)
+			v->is_record = true;
+		else
+			rc = real->inq_dim(f->ncid, dimids[d], NULL, &v->length[d]);
+		if (rc == NC_NOERR && d > 0 && dimids[d] == unlimited)
+			rc = NC_EUNLIMPOS;
+	}
+	if (v->is_record)
+		f->record_dim = unlimited;
+	return rc;
+}
+
+/* The number of a variable in each partition: those that are cut so far that they are there have
+ * them, in the order of the master. */
+static void ids_find(struct file *f, struct variable *v)
+{
+	v->ids = must(calloc((size_t)v->parts, sizeof *v->ids));
+	for (const struct variable *w = f->vars; w < f->vars + f->nvars && w != v; w++)
+		for (int k = 0; w->is_cut && k < v->parts && k < w->parts; k++)
+			v->ids[k]++;
+}
+
+/* Is the variable to be cut, along what, into how many? NC_NOERR if it is to stay whole, too. */
+static int choose(struct file *f, const char *name, struct variable *v)
+{
+	MPI_Offset bytes = v->size;
+	for (int d = v->is_record; d < v->ndims; d++)
+		bytes = v->length[d] && bytes > INT64_MAX / v->length[d] ? INT64_MAX
+									 : bytes * v->length[d];
+	if ((v->ndims < 2 && bytes < f->settings.min_bytes) || v->ndims > MOST_DIMS)
+		return NC_NOERR;
+	/* Where ranges are attributes of four bytes. */
+	MPI_Offset most = f->format == NC_FORMAT_CDF5 ? INT64_MAX : INT_MAX;
+	char *asked = settings_dim(&f->settings, name);
+	v->dim = -1;
+	for (int d = 0; asked && d < v->ndims; d++) {
+		char dim[NC_MAX_NAME + 1];
+		if (other.inq_dimname(f->ncid, v->dimids[d], dim) != NC_NOERR ||
+			strcmp(dim, asked) != 0)
+			continue;
+		if (d == 0 && v->is_record) {
+			if (f->rank == 0)
+				say(f,
+					"variable %s cannot be partitioned along %s, which is "
+					"unlimited: every record that is appended would move the "
+					"bounds of all parts. Name another dimension in the hint "
+					"nc_partition_dim, or none",
+					name, dim);
+			free(asked);
+			return NC_ENOTSUPPORT;
+		}
+		v->dim = d;
+		break;
+	}
+	free(asked);
+	for (int d = v->is_record; v->dim < 0 && d < v->ndims; d++)
+		if (v->length[d] >= f->parts)
+			v->dim = d;
+	if (v->dim < 0 || v->length[v->dim] > most || v->length[v->dim] < 1)
+		return NC_NOERR;
+	v->parts = v->length[v->dim] < f->parts ? (int)v->length[v->dim] : f->parts;
+	v->is_cut = true;
+	return NC_NOERR;
+}
+
+int door_def_var(int ncid, const char *name, nc_type type, int ndims, const int *dimids,
+	int *varidp)
+{
+	struct file *f = file_of(ncid);
+	if (!f)
+		return real->def_var(ncid, name, type, ndims, dimids, varidp);
+	struct variable v = {.type = type, .size = size_of(type)};
+	int rc = NC_NOERR, varid;
+	/* What is wrong is for PnetCDF to say. */
+	bool is_sound = f->mode == DEFINE && name && v.size && ndims > 0 && dimids;
+	if (is_sound && shape_read(f, &v, ndims, dimids) == NC_NOERR)
+		rc = choose(f, name, &v);
+	if (rc == NC_NOERR)
+		rc = real->def_var(ncid, name, type, v.is_cut ? 0 : ndims,
+			v.is_cut ? NULL : dimids, &varid);
+	if (rc != NC_NOERR) {
+		free(v.dimids);
+		free(v.length);
+		return rc;
+	}
+	variable_add(f, &v);
+	if (v.is_cut)
+		ids_find(f, &f->vars[f->nvars - 1]);
+	if (varidp)
+		*varidp = varid;
+	return NC_NOERR;
+}
+
+/* The attributes that the layout has. */
+static const char *const OF_VARIABLES[] = {
+	"num_partitions", "ndims_org", "dimids_org", "partition_dim"};
+
+bool is_reserved(struct file *f, int varid, const char *name)
+{
+	if (!name)
+		return false;
+	if (varid == NC_GLOBAL) {
+		if (strncmp(name, "partition_", 10) != 0)
+			return false;
+		const char *rest = name + 10;
+		return strcmp(rest, "run") == 0 || (*rest && strspn(rest, "0123456789") == strlen(rest));
+	}
+	for (size_t i = 0; i < sizeof OF_VARIABLES / sizeof *OF_VARIABLES; i++)
+		if (strcmp(name, OF_VARIABLES[i]) == 0)
+			return varid >= 0 && varid < f->nvars && f->vars[varid].is_cut;
+	return false;
+}
+
+/* A number of an attribute that has `count` of them; NC_EINVAL if it is another kind. */
+static int numbers_read(struct file *f, int varid, const char *name, MPI_Offset count, int *out)
+{
+	nc_type type;
+	MPI_Offset length;
+	int rc = other.inq_att(f->ncid, varid, name, &type, &length);
+	if (rc != NC_NOERR || type != NC_INT || length != count)
+		return rc != NC_NOERR ? rc : NC_EINVAL;
+	return other.get_att(f->ncid, varid, name, out);
+}
+
+int variable_read(struct file *f, int varid)
+{
+	struct variable v = {0};
+	int *dimids = NULL, ndims = 0, dimensions = 0, unused;
+	char name[NC_MAX_NAME + 1] = "";
+	int rc = real->inq_var(f->ncid, varid, name, &v.type, &ndims, NULL, NULL);
+	v.size = size_of(v.type);
+	if (rc != NC_NOERR)
+		return rc;
+	if (ndims > 0 || other.inq_att(f->ncid, varid, OF_VARIABLES[0], NULL, NULL) != NC_NOERR) {
+		variable_add(f, &v);
+		return NC_NOERR;
+	}
+	rc = real->inq(f->ncid, &dimensions, &unused, &unused, &unused);
+	if (rc == NC_NOERR)
+		rc = numbers_read(f, varid, "num_partitions", 1, &v.parts);
+	if (rc == NC_NOERR)
+		rc = numbers_read(f, varid, "ndims_org", 1, &ndims);
+	if (rc == NC_NOERR)
+		rc = numbers_read(f, varid, "partition_dim", 1, &v.dim);
+	if (rc == NC_NOERR && (v.parts < 1 || v.parts > f->parts || ndims < 1 || v.dim < 0 ||
+				      v.dim >= ndims || v.size == 0 || ndims > MOST_DIMS))
+		rc = NC_EINVAL;
+	if (rc == NC_NOERR) {
+		dimids = must(calloc((size_t)ndims, sizeof *dimids));
+		rc = numbers_read(f, varid, "dimids_org", ndims, dimids);
+	}
+	for (int d = 0; rc == NC_NOERR && d < ndims; d++)
+		if (dimids[d] < 0 || dimids[d] >= dimensions)
+			rc = NC_EBADDIM;
+	if (rc == NC_NOERR)
+		rc = shape_read(f, &v, ndims, dimids);
+	if (rc == NC_NOERR && v.length[v.dim] < v.parts)
+		rc = NC_EINVAL;
+	free(dimids);
+	if (rc != NC_NOERR) {
+		free(v.dimids);
+		free(v.length);
+		if (f->rank == 0)
+			say(f,
+				"what it says of the partitioned variable %s is damaged (attributes "
+				"num_partitions, ndims_org, dimids_org, partition_dim)",
+				name);
+		return NC_EFILEMETA;
+	}
+	v.is_cut = v.is_defined = true;
+	variable_add(f, &v);
+	ids_find(f, &f->vars[varid]);
+	return NC_NOERR;
+}
+
+bool partitions_are_stale(const struct file *f)
+{
+	for (int v = 0; v < f->nvars; v++)
+		if (f->vars[v].is_cut && (!f->vars[v].is_defined || f->vars[v].is_stale))
+			return true;
+	return false;
+}
+
+int master_define(struct file *f)
+{
+	int rc = NC_NOERR;
+	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++) {
+		const struct variable *v = &f->vars[i];
+		if (!v->is_cut || v->is_defined)
+			continue;
+		rc = real->put_att(f->ncid, i, "num_partitions", NC_INT, 1, &v->parts);
+		if (rc == NC_NOERR)
+			rc = real->put_att(f->ncid, i, "ndims_org", NC_INT, 1, &v->ndims);
+		if (rc == NC_NOERR)
+			rc = real->put_att(f->ncid, i, "dimids_org", NC_INT, v->ndims, v->dimids);
+		if (rc == NC_NOERR)
+			rc = real->put_att(f->ncid, i, "partition_dim", NC_INT, 1, &v->dim);
+		for (int k = 0; rc == NC_NOERR && !f->is_named && k < f->parts; k++) {
+			char key[32];
+			snprintf(key, sizeof key, "partition_%d", k);
+			rc = real->put_att_text(f->ncid, NC_GLOBAL, key,
+				(MPI_Offset)strlen(f->partition[k].name), f->partition[k].name);
+		}
+		if (rc == NC_NOERR && !f->is_named)
+			rc = real->put_att_text(f->ncid, NC_GLOBAL, "partition_run", 16, f->run);
+		f->is_named |= rc == NC_NOERR;
+	}
+	return rc;
+}
+
+/* --- what is in one partition --- */
+
+/* The name of dimension d of a variable there; of the record dimension, of which a file has one, its
+ * own. */
+static void dim_name(struct file *f, int varid, int d, char *out, size_t size)
+{
+	const struct variable *v = &f->vars[varid];
+	char dim[NC_MAX_NAME + 1] = "", var[NC_MAX_NAME + 1] = "";
+	other.inq_dimname(f->ncid, v->dimids[d], dim);
+	other.inq_varname(f->ncid, varid, var);
+	if (d == 0 && v->is_record)
+		snprintf(out, size, "%s", dim);
+	else if (strlen(dim) + strlen(var) + 1 <= NC_MAX_NAME)
+		snprintf(out, size, "%s.%s", dim, var);
+	else
+		snprintf(out, size, "dim%d.var%d", v->dimids[d], varid);
+}
+
+#define NAME_BYTES (2 * NC_MAX_NAME + 8)
+
+static int dims_define(struct file *f, int varid, int k, int ncid, int *ids)
+{
+	const struct variable *v = &f->vars[varid];
+	int rc = NC_NOERR;
+	for (int d = 0; rc == NC_NOERR && d < v->ndims; d++) {
+		MPI_Offset low, length = v->length[d];
+		if (d == v->dim)
+			part_of(v, k, &low, &length);
+		if (d == 0 && v->is_record) {
+			rc = other.inq_unlimdim(ncid, &ids[d]);
+			if (rc != NC_NOERR || ids[d] >= 0)
+				continue;
+			length = NC_UNLIMITED;
+		}
+		char name[NAME_BYTES], another[NAME_BYTES + 16];
+		dim_name(f, varid, d, name, sizeof name);
+		rc = other.def_dim(ncid, name, length, &ids[d]);
+		/* A dimension that the variable has twice, or x.y of z and x of y.z. */
+		for (int n = 2; rc == NC_ENAMEINUSE && n < 1000; n++) {
+			snprintf(another, sizeof another, "%.240s.%d", name, n);
+			rc = other.def_dim(ncid, another, length, &ids[d]);
+		}
+	}
+	return rc;
+}
+
+/* The partition's variable gets the attributes of the master's, and its range. */
+static int attributes_define(struct file *f, int varid, int k, int ncid)
+{
+	const struct variable *v = &f->vars[varid];
+	int id = v->ids[k], natts = 0;
+	char name[NC_MAX_NAME + 1];
+	int rc = real->inq_varnatts(ncid, id, &natts);
+	for (; rc == NC_NOERR && natts > 0; natts--) {
+		rc = real->inq_attname(ncid, id, 0, name);
+		if (rc == NC_NOERR)
+			rc = real->del_att(ncid, id, name);
+	}
+	if (rc == NC_NOERR)
+		rc = real->inq_varnatts(f->ncid, varid, &natts);
+	for (int a = 0; rc == NC_NOERR && a < natts; a++) {
+		nc_type type;
+		MPI_Offset length;
+		rc = real->inq_attname(f->ncid, varid, a, name);
+		if (rc != NC_NOERR || is_reserved(f, varid, name))
+			continue;
+		rc = other.inq_att(f->ncid, varid, name, &type, &length);
+		char *value = must(malloc((size_t)length * 8 + 8));
+		if (rc == NC_NOERR)
+			rc = other.get_att(f->ncid, varid, name, value);
+		if (rc == NC_NOERR)
+			rc = real->put_att(ncid, id, name, type, length, value);
+		free(value);
+	}
+	if (rc != NC_NOERR)
+		return rc;
+	char dim[NC_MAX_NAME + 1] = "", key[NC_MAX_NAME + 16];
+	other.inq_dimname(f->ncid, v->dimids[v->dim], dim);
+	snprintf(key, sizeof key, strlen(dim) + 7 <= NC_MAX_NAME ? "range(%s)" : "range", dim);
+	MPI_Offset low, length;
+	part_of(v, k, &low, &length);
+	long long wide[] = {low, low + length - 1};
+	int narrow[] = {(int)wide[0], (int)wide[1]};
+	return f->format == NC_FORMAT_CDF5
+		       ? real->put_att(ncid, id, key, NC_INT64, 2, wide)
+		       : real->put_att(ncid, id, key, NC_INT, 2, narrow);
+}
+
+static int variable_define(struct file *f, int varid, int k, int ncid)
+{
+	const struct variable *v = &f->vars[varid];
+	char name[NC_MAX_NAME + 1] = "";
+	int id, no_fill = 1, *dims = must(calloc((size_t)v->ndims, sizeof *dims));
+	int rc = other.inq_varname(f->ncid, varid, name);
+	if (rc == NC_NOERR)
+		rc = dims_define(f, varid, k, ncid, dims);
+	if (rc == NC_NOERR)
+		rc = real->def_var(ncid, name, v->type, v->ndims, dims, &id);
+	free(dims);
+	if (rc == NC_NOERR && id != v->ids[k])
+		rc = NC_EMULTIDEFINE_VAR_NUM;
+	if (rc == NC_NOERR)
+		rc = attributes_define(f, varid, k, ncid);
+	if (rc == NC_NOERR)
+		rc = other.inq_var_fill(f->ncid, varid, &no_fill, NULL);
+	return rc == NC_NOERR ? other.def_var_fill(ncid, id, no_fill, NULL) : rc;
+}
+
+/* Names that have changed, and attributes. */
+static int variable_renew(struct file *f, int varid, int k, int ncid)
+{
+	const struct variable *v = &f->vars[varid];
+	char name[NC_MAX_NAME + 1] = "", old[NC_MAX_NAME + 1] = "", wanted[NAME_BYTES];
+	int *dims = must(calloc((size_t)v->ndims, sizeof *dims));
+	int rc = other.inq_varname(f->ncid, varid, name);
+	if (rc == NC_NOERR)
+		rc = real->inq_var(ncid, v->ids[k], old, NULL, NULL, dims, NULL);
+	if (rc == NC_NOERR && strcmp(name, old) != 0)
+		rc = real->rename_var(ncid, v->ids[k], name);
+	for (int d = 0; rc == NC_NOERR && d < v->ndims; d++) {
+		dim_name(f, varid, d, wanted, sizeof wanted);
+		rc = other.inq_dimname(ncid, dims[d], old);
+		/* x.y.2 is one that had to be told from another. */
+		if (rc == NC_NOERR && strncmp(old, wanted, strlen(wanted)) != 0) {
+			rc = real->rename_dim(ncid, dims[d], wanted);
+			if (rc == NC_ENAMEINUSE)
+				rc = NC_NOERR;
+		}
+	}
+	free(dims);
+	return rc == NC_NOERR ? attributes_define(f, varid, k, ncid) : rc;
+}
+
+static const char *base_of(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *colon = strchr(path, ':');
+	return slash ? slash + 1 : colon ? colon + 1 : path;
+}
+
+/* May a new partition take the place of what is there? */
+static int place_check(struct file *f, int k)
+{
+	int ncid, rc;
+	nc_type type;
+	MPI_Offset length = 0;
+	char *master = NULL;
+	const char *path = f->partition[k].path;
+	rc = real->open(MPI_COMM_SELF, path, NC_NOWRITE, f->info, &ncid);
+	if (rc == NC_NOERR) {
+		if (other.inq_att(ncid, NC_GLOBAL, "partition_master", &type, &length) == NC_NOERR &&
+			type == NC_CHAR && length < 65536) {
+			master = must(calloc(1, (size_t)length + 1));
+			if (other.get_att(ncid, NC_GLOBAL, "partition_master", master) != NC_NOERR)
+				*master = 0;
+		}
+		real->close(ncid);
+	} else {
+		MPI_File fh;
+		if (PMPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, f->info, &fh) != MPI_SUCCESS)
+			return NC_NOERR;
+		PMPI_File_close(&fh);
+	}
+	bool is_ours = master && strcmp(base_of(master), base_of(f->path)) == 0;
+	if (!is_ours)
+		say(f,
+			"partition %d would be %s, but there is a file of that name, which is no "
+			"partition of %s; remove it, or name other directories in the hint "
+			"nc_partition_dirs",
+			k, path, base_of(f->path));
+	free(master);
+	return is_ours ? NC_NOERR : NC_EEXIST;
+}
+
+static int partition_create(struct file *f, int k, MPI_Comm comm, int *ncid)
+{
+	static const int MODES[] = {[NC_FORMAT_CDF2] = NC_64BIT_OFFSET, [NC_FORMAT_CDF5] = NC_64BIT_DATA};
+	int rank = 0;
+	PMPI_Comm_rank(comm, &rank);
+	int rc = rank == 0 ? place_check(f, k) : NC_NOERR;
+	PMPI_Bcast(&rc, 1, MPI_INT, 0, comm);
+	if (rc != NC_NOERR)
+		return rc;
+	const char *name = f->partition[k].name, *master = base_of(f->path);
+	rc = real->create(comm, f->partition[k].path, NC_CLOBBER | MODES[f->format], f->info, ncid);
+	if (rc != NC_NOERR) {
+		if (rank == 0)
+			say(f, "partition %d, %s, cannot be created: %s", k, f->partition[k].path,
+				other.strerror(rc));
+		return rc;
+	}
+	rc = real->put_att(*ncid, NC_GLOBAL, "partition_index", NC_INT, 1, &k);
+	if (rc == NC_NOERR)
+		rc = real->put_att_text(*ncid, NC_GLOBAL, "partition_run", 16, f->run);
+	/* Beside the master its name is enough, and stays right if all are moved. */
+	char where[4096];
+	const char *path = master;
+	if (*name == '/' && *f->path != '/' && getcwd(where, sizeof where - strlen(f->path) - 2)) {
+		strcat(strcat(where, "/"), f->path);
+		path = where;
+	} else if (*name == '/') {
+		path = f->path;
+	}
+	if (rc == NC_NOERR)
+		rc = real->put_att_text(*ncid, NC_GLOBAL, "partition_master",
+			(MPI_Offset)strlen(path), path);
+	if (rc != NC_NOERR)
+		real->abort(*ncid);
+	return rc;
+}
+
+static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offset *align)
+{
+	struct partition *p = &f->partition[k];
+	bool is_stale = !p->is_made;
+	int ncid, rc;
+	for (int i = 0; i < f->nvars; i++)
+		is_stale |= f->vars[i].is_cut && k < f->vars[i].parts &&
+			    (!f->vars[i].is_defined || f->vars[i].is_stale);
+	if (!is_stale)
+		return NC_NOERR;
+	if (p->is_made) {
+		rc = real->open(comm, p->path, NC_WRITE, f->info, &ncid);
+		if (rc == NC_NOERR)
+			rc = real->redef(ncid);
+	} else {
+		rc = partition_create(f, k, comm, &ncid);
+	}
+	if (rc != NC_NOERR)
+		return rc;
+	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++) {
+		const struct variable *v = &f->vars[i];
+		if (!v->is_cut || k >= v->parts || (v->is_defined && !v->is_stale))
+			continue;
+		rc = v->is_defined ? variable_renew(f, i, k, ncid) : variable_define(f, i, k, ncid);
+	}
+	if (rc == NC_NOERR)
+		rc = align ? real->_enddef(ncid, align[0], align[1], align[2], align[3])
+			   : real->enddef(ncid);
+	int rank = 0;
+	PMPI_Comm_rank(comm, &rank);
+	if (rc != NC_NOERR && rank == 0)
+		say(f, "partition %d, %s, cannot be defined: %s", k, p->path, other.strerror(rc));
+	int closed = rc == NC_NOERR ? real->close(ncid) : real->abort(ncid);
+	return rc == NC_NOERR ? closed : rc;
+}
+
+int partitions_define(struct file *f, const MPI_Offset *align)
+{
+	int rc = handles_close(f);
+	PMPI_Barrier(f->comm);
+	for (int k = 0; rc == NC_NOERR && k < f->parts; k++) {
+		int first, count;
+		group_of(f, k, &first, &count);
+		if (f->rank >= first && f->rank < first + count)
+			rc = partition_define(f, k, f->group == MPI_COMM_NULL ? MPI_COMM_SELF : f->group,
+				align);
+	}
+	rc = agree(f->comm, rc);
+	for (int k = 0; k < f->parts && rc == NC_NOERR; k++)
+		f->partition[k].is_made = true;
+	for (int i = 0; i < f->nvars; i++)
+		if (f->vars[i].is_cut && rc == NC_NOERR)
+			f->vars[i].is_defined = true, f->vars[i].is_stale = false;
+	f->is_written = true;
+	return rc;
+}
+
+/* --- are they what the master says? --- */
+
+static int partition_check(struct file *f, int k, MPI_Offset *records, char *why, size_t size)
+{
+	const struct partition *p = &f->partition[k];
+	int ncid, index = -1;
+	nc_type type;
+	MPI_Offset length;
+	char run[17] = "";
+	int rc = real->open(MPI_COMM_SELF, p->path, f->is_writable ? NC_WRITE : NC_NOWRITE, f->info,
+		&ncid);
+	if (rc == NC_ENOENT) {
+		snprintf(why, size, "is missing. Put it back where the master says (the attribute "
+				    "partition_%d), beside the other partitions", k);
+		return rc;
+	}
+	if (rc != NC_NOERR) {
+		snprintf(why, size, "cannot be opened: %s", other.strerror(rc));
+		return rc;
+	}
+	f->partition[k].handle = ncid;
+	if (other.inq_att(ncid, NC_GLOBAL, "partition_run", &type, &length) != NC_NOERR ||
+		type != NC_CHAR || length != 16 ||
+		other.get_att(ncid, NC_GLOBAL, "partition_run", run) != NC_NOERR ||
+		other.inq_att(ncid, NC_GLOBAL, "partition_index", &type, &length) != NC_NOERR ||
+		type != NC_INT || length != 1 ||
+		other.get_att(ncid, NC_GLOBAL, "partition_index", &index) != NC_NOERR) {
+		snprintf(why, size, "is a NetCDF file, but no partition. Put back the one that belongs "
+				    "there");
+		return NC_ENOTNC;
+	}
+	if (strcmp(run, f->run) != 0) {
+		snprintf(why, size, "is of another run (%s) than the master (%s). Put back the one of "
+				    "the same run; the attribute partition_run tells", run, f->run);
+		return NC_EMULTIDEFINE;
+	}
+	if (index != k) {
+		snprintf(why, size, "is partition %d. Put each back under its own name", index);
+		return NC_EMULTIDEFINE;
+	}
+	for (int i = 0; i < f->nvars; i++) {
+		const struct variable *v = &f->vars[i];
+		char name[NC_MAX_NAME + 1] = "", there[NC_MAX_NAME + 1] = "";
+		int ndims = 0, dims[MOST_DIMS];
+		if (!v->is_cut || k >= v->parts)
+			continue;
+		other.inq_varname(f->ncid, i, name);
+		rc = real->inq_var(ncid, v->ids[k], there, &type, &ndims, NULL, NULL);
+		bool is_same = rc == NC_NOERR && strcmp(name, there) == 0 && type == v->type &&
+			       ndims == v->ndims &&
+			       real->inq_vardimid(ncid, v->ids[k], dims) == NC_NOERR;
+		for (int d = 0; is_same && d < ndims; d++) {
+			MPI_Offset expected = v->length[d], low, now;
+			if (d == v->dim)
+				part_of(v, k, &low, &expected);
+			is_same = real->inq_dim(ncid, dims[d], NULL, &now) == NC_NOERR &&
+				  ((d == 0 && v->is_record) || now == expected);
+		}
+		if (is_same && v->is_record &&
+			(rc = real->inq_dim(ncid, dims[0], NULL, records)) != NC_NOERR)
+			is_same = false;
+		if (!is_same) {
+			snprintf(why, size, "does not have the variable %s as the master says. A "
+					    "program without PLFS, or one that was killed while it "
+					    "defined, has changed one of them", name);
+			return NC_EMULTIDEFINE_VAR_NUM;
+		}
+	}
+	MPI_Offset needed, present;
+	rc = extent_of(f, k, ncid, &needed, &present);
+	if (rc == NC_NOERR && present < needed) {
+		snprintf(why, size, "is truncated: %lld bytes of %lld. The program that wrote it was "
+				    "killed before ncmpi_close, or a copy was not complete",
+			(long long)present, (long long)needed);
+		return NC_ETRUNC;
+	}
+	if (rc != NC_NOERR)
+		snprintf(why, size, "cannot be read: %s", other.strerror(rc));
+	return rc;
+}
+
+int partitions_check(struct file *f)
+{
+	/* The first that is wrong; the fewest and the most records. */
+	MPI_Offset mine[3] = {INT_MAX, INT64_MAX, 0}, all[3];
+	int error = NC_NOERR;
+	char why[1024] = "";
+	for (int k = 0; k < f->parts && error == NC_NOERR; k++) {
+		int first, count;
+		MPI_Offset records = -1;
+		group_of(f, k, &first, &count);
+		if (f->rank != first)
+			continue;
+		error = partition_check(f, k, &records, why, sizeof why);
+		if (error != NC_NOERR)
+			mine[0] = k;
+		if (records >= 0 && records < mine[1])
+			mine[1] = records;
+		if (records > mine[2])
+			mine[2] = records;
+	}
+	MPI_Offset sent[3] = {-mine[0], -mine[1], mine[2]};
+	if (PMPI_Allreduce(sent, all, 3, MPI_OFFSET, MPI_MAX, f->comm) != MPI_SUCCESS)
+		return NC_EMPI;
+	int bad = (int)-all[0], first, count;
+	if (bad == INT_MAX) {
+		f->records = all[1] == -INT64_MAX ? 0 : -all[1];
+		if (f->records != all[2] && all[1] != -INT64_MAX && f->rank == 0)
+			say(f,
+				"not all partitions have the same number of records (%lld to %lld): the "
+				"program that wrote them was killed before ncmpi_close. The first %lld "
+				"are taken",
+				(long long)-all[1], (long long)all[2], (long long)-all[1]);
+		return NC_NOERR;
+	}
+	group_of(f, bad, &first, &count);
+	if (f->rank == first)
+		say(f, "partition %d, %s, %s", bad, f->partition[bad].path, why);
+	PMPI_Bcast(&error, 1, MPI_INT, first, f->comm);
+	return error;
+}

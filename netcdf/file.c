@@ -1,0 +1,530 @@
+/* Datasets: create, open, the modes, close. */
+#include "door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+const struct real *real;
+struct other other;
+
+/* By ncid, which PnetCDF gives out from 0. */
+static struct file *files[NC_MAX_NFILES];
+
+struct file *file_of(int ncid)
+{
+	return ncid >= 0 && ncid < NC_MAX_NFILES ? files[ncid] : NULL;
+}
+
+struct file *cut_of(int ncid, int varid)
+{
+	struct file *f = file_of(ncid);
+	return f && varid >= 0 && varid < f->nvars && f->vars[varid].is_cut ? f : NULL;
+}
+
+void *must(void *memory)
+{
+	if (!memory) {
+		fputs("plfs netcdf: no memory\n", stderr);
+		abort();
+	}
+	return memory;
+}
+
+void say(const struct file *f, const char *format, ...)
+{
+	char text[2048];
+	va_list list;
+	va_start(list, format);
+	vsnprintf(text, sizeof text, format, list);
+	va_end(list);
+	fprintf(stderr, "plfs netcdf: %s: %s\n", f->path, text);
+}
+
+int agree(MPI_Comm comm, int rc)
+{
+	/* Errors are negative; those of the system, which are not, come first. */
+	int mine = rc > 0 ? NC_EFILE : rc, all;
+	return PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS ? all
+										     : NC_EMPI;
+}
+
+MPI_Offset records_of(struct file *f)
+{
+	MPI_Offset of_master = 0;
+	if (f->record_dim < 0)
+		return 0;
+	real->inq_dim(f->ncid, f->record_dim, NULL, &of_master);
+	return of_master > f->records ? of_master : f->records;
+}
+
+int records_agree(struct file *f, MPI_Offset more)
+{
+	MPI_Offset mine = more > f->records ? more : f->records;
+	return PMPI_Allreduce(&mine, &f->records, 1, MPI_OFFSET, MPI_MAX, f->comm) == MPI_SUCCESS
+		       ? NC_NOERR
+		       : NC_EMPI;
+}
+
+static struct file *file_new(int ncid, MPI_Comm comm, const char *path, MPI_Info info,
+	const struct settings *settings)
+{
+	struct file *f = must(calloc(1, sizeof *f));
+	f->ncid = ncid;
+	f->path = must(strdup(path));
+	f->settings = *settings;
+	f->info = info_of_partitions(info);
+	f->last = &f->first;
+	f->next_id = FIRST_ID;
+	f->record_dim = -1;
+	f->group = MPI_COMM_NULL;
+	other.inq_format(ncid, &f->format);
+	PMPI_Comm_dup(comm, &f->comm);
+	PMPI_Comm_rank(f->comm, &f->rank);
+	PMPI_Comm_size(f->comm, &f->ranks);
+	files[ncid] = f;
+	return f;
+}
+
+static void partitions_new(struct file *f, int count)
+{
+	f->parts = count;
+	f->partition = must(calloc((size_t)count, sizeof *f->partition));
+	for (int k = 0; k < count; k++)
+		f->partition[k].handle = -1;
+	if (f->ranks >= count) {
+		int color = 0, first, members;
+		for (int k = 0; k < count; k++) {
+			group_of(f, k, &first, &members);
+			if (f->rank >= first && f->rank < first + members)
+				color = k;
+		}
+		PMPI_Comm_split(f->comm, color, f->rank, &f->group);
+	}
+}
+
+static void file_free(struct file *f)
+{
+	files[f->ncid] = NULL;
+	requests_drop(f);
+	for (int k = 0; k < f->parts; k++) {
+		free(f->partition[k].name);
+		free(f->partition[k].path);
+	}
+	free(f->partition);
+	for (int v = 0; v < f->nvars; v++) {
+		free(f->vars[v].dimids);
+		free(f->vars[v].length);
+		free(f->vars[v].ids);
+	}
+	free(f->vars);
+	if (f->group != MPI_COMM_NULL)
+		PMPI_Comm_free(&f->group);
+	PMPI_Comm_free(&f->comm);
+	PMPI_Info_free(&f->info);
+	settings_free(&f->settings);
+	free(f->path);
+	free(f);
+}
+
+/* Collective. */
+static void run_new(struct file *f)
+{
+	uint64_t number = 0;
+	if (f->rank == 0 && getrandom(&number, sizeof number, 0) != sizeof number) {
+		struct timespec now;
+		clock_gettime(CLOCK_REALTIME, &now);
+		number = (uint64_t)now.tv_sec * 1000000007 + (uint64_t)now.tv_nsec + (uint64_t)getpid();
+	}
+	PMPI_Bcast(&number, 1, MPI_UINT64_T, 0, f->comm);
+	snprintf(f->run, sizeof f->run, "%016llx", (unsigned long long)number);
+}
+
+int door_create(MPI_Comm comm, const char *path, int cmode, MPI_Info info, int *ncidp)
+{
+	struct settings settings;
+	settings_read(&settings, info);
+	int rc = settings_agree(&settings, comm, path);
+	if (rc != NC_NOERR || !settings.enabled || cmode & (NC_NETCDF4 | NC_BP)) {
+		settings_free(&settings);
+		return rc != NC_NOERR ? rc : real->create(comm, path, cmode, info, ncidp);
+	}
+	/* Of a dataset that this one replaces. */
+	struct stale stale = {0};
+	int rank = 0;
+	PMPI_Comm_rank(comm, &rank);
+	if (rank == 0 && !(cmode & NC_NOCLOBBER))
+		stale_find(&stale, path);
+	rc = real->create(comm, path, cmode, info, ncidp);
+	stale_remove(&stale, rc == NC_NOERR);
+	if (rc != NC_NOERR) {
+		settings_free(&settings);
+		return rc;
+	}
+	struct file *f = file_new(*ncidp, comm, path, info, &settings);
+	if (f->format != NC_FORMAT_CLASSIC && f->format != NC_FORMAT_CDF2 &&
+		f->format != NC_FORMAT_CDF5) {
+		file_free(f);
+		return NC_NOERR;
+	}
+	int count;
+	char **dirs = targets_choose(&f->settings, &count);
+	partitions_new(f, count);
+	partition_paths(f, dirs);
+	for (int k = 0; k < count; k++)
+		free(dirs[k]);
+	free(dirs);
+	run_new(f);
+	f->mode = DEFINE;
+	f->is_writable = true;
+	return NC_NOERR;
+}
+
+/* A text attribute of the master; to be freed; NULL if it has none. */
+static char *global_text(int ncid, const char *name)
+{
+	nc_type type;
+	MPI_Offset length;
+	if (other.inq_att(ncid, NC_GLOBAL, name, &type, &length) != NC_NOERR || type != NC_CHAR ||
+		length < 1 || length > 4096)
+		return NULL;
+	char *text = must(calloc(1, (size_t)length + 1));
+	if (other.get_att(ncid, NC_GLOBAL, name, text) == NC_NOERR)
+		return text;
+	free(text);
+	return NULL;
+}
+
+/* Where a partition is that the master calls `name`. A prefix such as "ufs:" goes before both. */
+static char *path_of(const char *master, const char *name)
+{
+	const char *slash = strrchr(master, '/'), *colon = strchr(master, ':');
+	if (colon && slash && slash < colon)
+		colon = NULL;
+	size_t prefix = colon ? (size_t)(colon + 1 - master) : 0;
+	size_t dir = slash ? (size_t)(slash + 1 - master) : prefix;
+	size_t kept = *name == '/' ? prefix : dir;
+	char *path = must(malloc(kept + strlen(name) + 1));
+	memcpy(path, master, kept);
+	strcpy(path + kept, name);
+	return path;
+}
+
+static char *absolute(const char *path)
+{
+	char cwd[4096];
+	char *all = must(malloc(sizeof cwd + strlen(path) + 2));
+	if (*path == '/' || !getcwd(cwd, sizeof cwd))
+		return strcpy(all, path);
+	sprintf(all, "%s/%s", cwd, path);
+	return all;
+}
+
+void partition_paths(struct file *f, char **dirs)
+{
+	const char *slash = strrchr(f->path, '/'), *colon = strchr(f->path, ':');
+	const char *base = slash ? slash + 1 : colon ? colon + 1 : f->path;
+	for (int k = 0; k < f->parts; k++) {
+		char *dir = dirs[k] ? absolute(dirs[k]) : must(strdup(""));
+		char *name = must(malloc(strlen(dir) + strlen(base) + 16));
+		sprintf(name, "%s%s%s.%d", dir, *dir ? "/" : "", base, k);
+		free(dir);
+		f->partition[k].name = name;
+		f->partition[k].path = path_of(f->path, name);
+	}
+}
+
+/* The partitions that the master of `ncid` names: their names, to be freed. */
+static char **names_of(int ncid, int *count)
+{
+	char **names = NULL, key[32];
+	for (*count = 0;; ++*count) {
+		snprintf(key, sizeof key, "partition_%d", *count);
+		char *name = global_text(ncid, key);
+		if (!name)
+			return names;
+		names = must(realloc(names, (size_t)(*count + 1) * sizeof *names));
+		names[*count] = name;
+	}
+}
+
+void stale_find(struct stale *stale, const char *path)
+{
+	int ncid;
+	*stale = (struct stale){0};
+	if (real->open(MPI_COMM_SELF, path, NC_NOWRITE, MPI_INFO_NULL, &ncid) != NC_NOERR)
+		return;
+	char *run = global_text(ncid, "partition_run");
+	if (run && strlen(run) == 16) {
+		strcpy(stale->run, run);
+		stale->paths = names_of(ncid, &stale->count);
+		for (int k = 0; k < stale->count; k++) {
+			char *name = stale->paths[k];
+			stale->paths[k] = path_of(path, name);
+			free(name);
+		}
+	}
+	free(run);
+	real->close(ncid);
+}
+
+void stale_remove(struct stale *stale, bool wanted)
+{
+	for (int k = 0; k < stale->count; k++) {
+		int ncid;
+		char *run = NULL;
+		if (wanted && real->open(MPI_COMM_SELF, stale->paths[k], NC_NOWRITE, MPI_INFO_NULL,
+				      &ncid) == NC_NOERR) {
+			run = global_text(ncid, "partition_run");
+			real->close(ncid);
+		}
+		if (run && strcmp(run, stale->run) == 0)
+			real->delete (stale->paths[k], MPI_INFO_NULL);
+		free(run);
+		free(stale->paths[k]);
+	}
+	free(stale->paths);
+	*stale = (struct stale){0};
+}
+
+int door_delete(const char *path, MPI_Info info)
+{
+	struct stale stale;
+	stale_find(&stale, path);
+	int rc = real->delete (path, info);
+	stale_remove(&stale, rc == NC_NOERR);
+	return rc;
+}
+
+int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *ncidp)
+{
+	int rc = real->open(comm, path, omode, info, ncidp);
+	if (rc != NC_NOERR)
+		return rc;
+	char *run = global_text(*ncidp, "partition_run");
+	int count = 0;
+	char **names = run ? names_of(*ncidp, &count) : NULL;
+	if (!count || strlen(run) != 16) {
+		free(run);
+		free(names);
+		return NC_NOERR;
+	}
+	struct settings settings;
+	settings_read(&settings, info);
+	settings.enabled = true;
+	rc = settings_agree(&settings, comm, path);
+	struct file *f = file_new(*ncidp, comm, path, info, &settings);
+	partitions_new(f, count);
+	for (int k = 0; k < count; k++) {
+		f->partition[k].name = names[k];
+		f->partition[k].path = path_of(path, names[k]);
+		f->partition[k].is_made = true;
+	}
+	free(names);
+	strcpy(f->run, run);
+	free(run);
+	f->mode = COLLECTIVE;
+	f->is_writable = omode & NC_WRITE;
+	f->is_named = true;
+	if (other.inq_unlimdim(f->ncid, &f->record_dim) != NC_NOERR)
+		f->record_dim = -1;
+	int nvars = 0;
+	if (rc == NC_NOERR)
+		rc = other.inq_nvars(f->ncid, &nvars);
+	for (int v = 0; rc == NC_NOERR && v < nvars; v++)
+		rc = variable_read(f, v);
+	if (rc == NC_NOERR)
+		rc = partitions_check(f);
+	if (rc != NC_NOERR) {
+		handles_close(f);
+		file_free(f);
+		real->close(*ncidp);
+	}
+	return rc;
+}
+
+/* The end of define mode. */
+static int leave_define(struct file *f, const MPI_Offset *align)
+{
+	int rc = f->mode == DEFINE ? master_define(f) : NC_NOERR;
+	if (rc != NC_NOERR)
+		return rc;
+	rc = align ? real->_enddef(f->ncid, align[0], align[1], align[2], align[3])
+		   : real->enddef(f->ncid);
+	if (rc != NC_NOERR || f->mode != DEFINE)
+		return rc;
+	f->mode = COLLECTIVE;
+	return partitions_are_stale(f) ? partitions_define(f, align) : NC_NOERR;
+}
+
+int door_enddef(int ncid)
+{
+	struct file *f = file_of(ncid);
+	return f ? leave_define(f, NULL) : real->enddef(ncid);
+}
+
+int door__enddef(int ncid, MPI_Offset h_minfree, MPI_Offset v_align, MPI_Offset v_minfree,
+	MPI_Offset r_align)
+{
+	struct file *f = file_of(ncid);
+	MPI_Offset align[] = {h_minfree, v_align, v_minfree, r_align};
+	return f ? leave_define(f, align)
+		 : real->_enddef(ncid, h_minfree, v_align, v_minfree, r_align);
+}
+
+int door_redef(int ncid)
+{
+	struct file *f = file_of(ncid);
+	int rc = real->redef(ncid);
+	if (f && rc == NC_NOERR)
+		f->mode = DEFINE;
+	return rc;
+}
+
+int door_begin_indep_data(int ncid)
+{
+	struct file *f = file_of(ncid);
+	int rc = real->begin_indep_data(ncid);
+	if (f && rc == NC_NOERR)
+		f->mode = INDEPENDENT;
+	return rc;
+}
+
+int door_end_indep_data(int ncid)
+{
+	struct file *f = file_of(ncid);
+	int rc = real->end_indep_data(ncid);
+	if (!f || rc != NC_NOERR)
+		return rc;
+	f->mode = COLLECTIVE;
+	return records_agree(f, 0);
+}
+
+int door_sync_numrecs(int ncid)
+{
+	struct file *f = file_of(ncid);
+	int rc = real->sync_numrecs(ncid);
+	return f && rc == NC_NOERR ? records_agree(f, 0) : rc;
+}
+
+static int each_handle(struct file *f, int (*call)(int))
+{
+	int rc = NC_NOERR;
+	for (int k = 0; k < f->parts; k++) {
+		int result = f->partition[k].handle >= 0 ? call(f->partition[k].handle) : NC_NOERR;
+		if (rc == NC_NOERR)
+			rc = result;
+	}
+	return rc;
+}
+
+int door_sync(int ncid)
+{
+	struct file *f = file_of(ncid);
+	int rc = real->sync(ncid);
+	if (!f || f->mode == DEFINE)
+		return rc;
+	int result = each_handle(f, real->sync), agreed = records_agree(f, 0);
+	return rc != NC_NOERR ? rc : result != NC_NOERR ? result : agreed;
+}
+
+int door_flush(int ncid)
+{
+	struct file *f = file_of(ncid);
+	int rc = real->flush(ncid);
+	int result = f && f->mode != DEFINE ? each_handle(f, real->flush) : NC_NOERR;
+	return rc != NC_NOERR ? rc : result;
+}
+
+/* What the exchange cost, by the slowest rank; for those who measure. */
+static void tell_times(struct file *f)
+{
+	const char *asked = getenv("PLFS_NC_TIMES");
+	double mine[2] = {f->exchange_s, f->io_s}, most[2];
+	if (!asked || !*asked || strcmp(asked, "0") == 0)
+		return;
+	PMPI_Reduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, 0, f->comm);
+	if (f->rank == 0)
+		fprintf(stderr,
+			"plfs netcdf: %s: %d partitions, %d ranks: exchange %.6f s, input and output "
+			"%.6f s\n",
+			f->path, f->parts, f->ranks, most[0], most[1]);
+}
+
+int door_close(int ncid)
+{
+	struct file *f = file_of(ncid);
+	if (!f)
+		return real->close(ncid);
+	int rc = f->mode == DEFINE ? leave_define(f, NULL) : NC_NOERR;
+	if (f->first) {
+		requests_drop(f);
+		rc = rc == NC_NOERR ? NC_EPENDING : rc;
+	}
+	int result = records_agree(f, 0);
+	rc = rc == NC_NOERR ? result : rc;
+	int written = f->is_writable && f->is_written, any = 0;
+	PMPI_Allreduce(&written, &any, 1, MPI_INT, MPI_MAX, f->comm);
+	result = handles_close(f);
+	rc = rc == NC_NOERR ? result : rc;
+	PMPI_Barrier(f->comm);
+	if (any)
+		result = partitions_settle(f);
+	tell_times(f);
+	result = agree(f->comm, result);
+	rc = rc == NC_NOERR ? result : rc;
+	file_free(f);
+	result = real->close(ncid);
+	return rc == NC_NOERR ? result : rc;
+}
+
+int door_abort(int ncid)
+{
+	struct file *f = file_of(ncid);
+	if (f) {
+		handles_close(f);
+		file_free(f);
+	}
+	return real->abort(ncid);
+}
+
+int door_inq_file_info(int ncid, MPI_Info *info)
+{
+	struct file *f = file_of(ncid);
+	int rc = real->inq_file_info(ncid, info);
+	if (f && rc == NC_NOERR && info)
+		settings_show(&f->settings, f->parts, *info);
+	return rc;
+}
+
+int door_get_file_info(int ncid, MPI_Info *info)
+{
+	return door_inq_file_info(ncid, info);
+}
+
+/* In the order of functions.def. */
+static void *const calls[FUNCTIONS] = {
+#define NAME(name) (void *)door_##name,
+#include "functions.h"
+};
+
+__attribute__((visibility("default"))) void *const *plfs_netcdf_adapter(
+	void *const functions[FUNCTIONS], find_fn *find);
+
+void *const *plfs_netcdf_adapter(void *const functions[FUNCTIONS], find_fn *find)
+{
+	real = (const struct real *)functions;
+#define OTHER(name) \
+	*(void **)&other.name = find("ncmpi_" #name); \
+	if (!other.name) \
+		return functions;
+	OTHERS(OTHER)
+#undef OTHER
+	return calls;
+}
