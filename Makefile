@@ -18,7 +18,7 @@ STRIP ?= strip
 INSTALLED = share/plfs/installed
 
 # What Debian calls what the build and the tests need.
-PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev gfortran rsync attr acl bc file perl git curl ca-certificates \
+PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev netcdf-bin gfortran rsync attr acl bc file perl git curl ca-certificates \
 	sqlite3 zip unzip cpio python3-venv stress-ng fuse3 shellcheck
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
@@ -75,6 +75,7 @@ build: ## release build into build/, laid out as it is installed
 	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath crates/plfs-capi/include) PLFS_LIB=$(abspath $(BUILD))/lib
 	$(MAKE) --no-print-directory -C mpi OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/mpi PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION) PLFS_INC=$(abspath crates/plfs-capi/include) PLFS_LIB=$(abspath $(BUILD))/lib \
 		ABI_INC=$(if $(ABI_INC),$(ABI_INC),$(abspath $(BUILD))/deps/mpich/include)
+	$(MAKE) --no-print-directory -C netcdf OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/netcdf PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION)
 	@# mount -t fuse.plfs looks for this name in /sbin; it is the same program.
 	@mkdir -p $(BUILD)/sbin $(BUILD)/lib/systemd/system
 	@ln -sf ../bin/plfs $(BUILD)/sbin/mount.fuse.plfs
@@ -134,6 +135,7 @@ torture: deps build ## the random tests for hours, with fresh seeds: millions of
 lint: ## formatting and linters of Rust, C, Python and shell, and the committed headers are the generated ones
 	$(MAKE) --no-print-directory -C preload analyze PLFS_INC=$(abspath crates/plfs-capi/include)
 	$(MAKE) --no-print-directory -C mpi analyze PLFS_INC=$(abspath crates/plfs-capi/include)
+	$(MAKE) --no-print-directory -C netcdf analyze
 	@[ "$$(cat $(BUILD)/deps/lint/has 2> /dev/null)" = "$(RUFF) $(CLANG_FORMAT)" ] || { python3 -m venv $(BUILD)/deps/lint && \
 		$(BUILD)/deps/lint/bin/pip install -q --no-compile --disable-pip-version-check $(RUFF) $(CLANG_FORMAT) && \
 		echo "$(RUFF) $(CLANG_FORMAT)" > $(BUILD)/deps/lint/has; }

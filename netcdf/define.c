@@ -1,4 +1,4 @@
-/* What is cut and how, and what the partitions say of it (docs/FORMAT.md section 15). */
+/* What is cut and how, and what the partitions say of it (docs/FORMAT.md section 14). */
 #include "door.h"
 
 #include <limits.h>
@@ -292,25 +292,29 @@ static int dims_define(struct file *f, int varid, int k, int ncid, int *ids)
 	return rc;
 }
 
-/* The partition's variable gets the attributes of the master's, and its range. */
+/* The partition's variable gets the attributes of the master's, and its range. A fill value can only
+ * be given to a new one. */
 static int attributes_define(struct file *f, int varid, int k, int ncid)
 {
 	const struct variable *v = &f->vars[varid];
-	int id = v->ids[k], natts = 0;
+	int id = v->ids[k], natts = 0, kept = 0;
 	char name[NC_MAX_NAME + 1];
-	int rc = real->inq_varnatts(ncid, id, &natts);
+	int rc = real->inq_var(ncid, id, NULL, NULL, NULL, NULL, &natts);
 	for (; rc == NC_NOERR && natts > 0; natts--) {
-		rc = real->inq_attname(ncid, id, 0, name);
-		if (rc == NC_NOERR)
+		rc = real->inq_attname(ncid, id, kept, name);
+		if (rc == NC_NOERR && strcmp(name, _FillValue) == 0)
+			kept = 1;
+		else if (rc == NC_NOERR)
 			rc = real->del_att(ncid, id, name);
 	}
 	if (rc == NC_NOERR)
-		rc = real->inq_varnatts(f->ncid, varid, &natts);
+		rc = real->inq_var(f->ncid, varid, NULL, NULL, NULL, NULL, &natts);
 	for (int a = 0; rc == NC_NOERR && a < natts; a++) {
 		nc_type type;
 		MPI_Offset length;
 		rc = real->inq_attname(f->ncid, varid, a, name);
-		if (rc != NC_NOERR || is_reserved(f, varid, name))
+		if (rc != NC_NOERR || is_reserved(f, varid, name) ||
+			(v->is_defined && strcmp(name, _FillValue) == 0))
 			continue;
 		rc = other.inq_att(f->ncid, varid, name, &type, &length);
 		char *value = must(malloc((size_t)length * 8 + 8));

@@ -2,7 +2,7 @@
  * it calls MPI by PMPI_ names, PnetCDF through `real` and `other`.
  *
  * A dataset is partitioned if arrays of it are cut along one dimension into K files, each a NetCDF
- * file of its own (docs/FORMAT.md section 15). The ncid that the program has is that of the master,
+ * file of its own (docs/FORMAT.md section 14). The ncid that the program has is that of the master,
  * which has all dimensions, variables and attributes, but of a cut variable no more than a scalar.
  * So what is asked about anything else is asked of PnetCDF itself. */
 #ifndef PLFS_NETCDF_DOOR_H

@@ -85,19 +85,17 @@ int door_inq(int ncid, int *ndims, int *nvars, int *natts, int *unlimited)
 	return rc;
 }
 
+/* Not by inq_natts and inq_varnatts of PnetCDF, as these call ncmpi_inq, which is ours. */
 int door_inq_natts(int ncid, int *natts)
 {
-	struct file *f = file_of(ncid);
-	int rc = real->inq_natts(ncid, natts);
-	if (f && rc == NC_NOERR && natts)
-		*natts -= reserved(f, NC_GLOBAL);
-	return rc;
+	return file_of(ncid) ? door_inq(ncid, NULL, NULL, natts, NULL) : real->inq_natts(ncid, natts);
 }
 
 int door_inq_varnatts(int ncid, int varid, int *natts)
 {
 	struct file *f = file_of(ncid);
-	int rc = real->inq_varnatts(ncid, varid, natts);
+	int rc = f ? real->inq_var(ncid, varid, NULL, NULL, NULL, NULL, natts)
+		   : real->inq_varnatts(ncid, varid, natts);
 	if (f && rc == NC_NOERR && natts)
 		*natts -= reserved(f, varid);
 	return rc;

@@ -17,6 +17,7 @@ mod man;
 mod map;
 mod model;
 mod mount;
+mod nc;
 mod out;
 mod pack;
 mod patterns;
@@ -70,7 +71,8 @@ enum Command {
     /// set-user-id programs, where a program that it runs starts them. PLFS_CHILDREN=any lets it.
     #[command(after_help = "Examples:\n  plfs run -- dd if=/dev/zero of=plfs.d/f bs=1M \
                             count=10\n  plfs run --mount /scratch/out -- mpiexec -n 64 \
-                            ./simulation /scratch/out/checkpoint")]
+                            ./simulation /scratch/out/checkpoint\n  plfs run --partition=8 -- \
+                            mpiexec -n 64 ./simulation out.nc      with PnetCDF")]
     Run {
         /// A managed directory: its new files, at any depth, become PLFS files; must exist; may be
         /// given several times
@@ -80,6 +82,12 @@ enum Command {
         /// given several times
         #[arg(long, value_name = "DIR")]
         backend: Vec<PathBuf>,
+        /// NetCDF datasets that the program creates with PnetCDF are partitioned: arrays are cut
+        /// into K files, each a NetCDF file of its own. Without K the hints of the program say how
+        /// many, or it is four
+        #[arg(long, value_name = "K", num_args = 0..=1, require_equals = true,
+              default_missing_value = "0", value_parser = clap::value_parser!(u32).range(0..=1000))]
+        partition: Option<u32>,
         /// The program and its arguments
         #[arg(
             trailing_var_arg = true,
@@ -578,6 +586,20 @@ enum Command {
         #[arg(value_name = "DIR", default_value = ".")]
         dirs: Vec<PathBuf>,
     },
+    /// Look at partitioned NetCDF datasets, and make plain files of them
+    ///
+    /// Of a dataset that a program has created with PnetCDF under `plfs run --partition`, or with
+    /// the hint nc_partitioning_enabled, arrays are cut into several files beside the one that has
+    /// the name, the master. Each is a NetCDF file of its own. Programs under plfs-run that use
+    /// PnetCDF see the dataset as one; these commands need neither MPI nor PnetCDF.
+    #[command(
+        after_help = "Examples:\n  plfs nc ls out.nc\n  plfs nc check out.nc\n  plfs nc merge \
+                            out.nc /archive/out.nc"
+    )]
+    Nc {
+        #[command(subcommand)]
+        what: NcCommand,
+    },
     /// Print the version
     Version {
         /// An object with version, format and where the libraries are
@@ -746,6 +768,48 @@ enum ConfigCommand {
 }
 
 #[derive(Subcommand)]
+enum NcCommand {
+    /// Show the partitions of datasets, and which variables are cut along what
+    #[command(after_help = "Example:\n  plfs nc ls out.nc")]
+    Ls {
+        /// An object for each dataset
+        #[arg(long)]
+        json: bool,
+        /// Masters of partitioned datasets
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Say whether all partitions are there, whole, and of the same run as the master
+    ///
+    /// A line for each fault; exit status 1 if there is one.
+    #[command(after_help = "Example:\n  plfs nc check out.nc")]
+    Check {
+        /// An object for each dataset
+        #[arg(long)]
+        json: bool,
+        /// Masters of partitioned datasets
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Make one plain NetCDF file of a partitioned dataset
+    ///
+    /// It has the format of the master, or the next one if it does not fit into that. Memory is
+    /// bounded, whatever the size; the file has its name when it is complete.
+    #[command(after_help = "Example:\n  plfs nc merge out.nc /archive/out.nc")]
+    Merge {
+        /// Replace what is there
+        #[arg(short, long)]
+        force: bool,
+        /// The master of a partitioned dataset
+        #[arg(value_name = "FILE")]
+        src: PathBuf,
+        /// The file to make
+        #[arg(value_name = "DST")]
+        dst: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
 enum ModelCommand {
     /// Show how many targets jobs use that take them at random, and how many jobs a target has
     ///
@@ -907,8 +971,8 @@ fn main() -> ExitCode {
     };
     let mut out = Out::new();
     let (name, done) = match cli.command {
-        Command::Run { managed, backend, command } => {
-            ("run", run::run(&managed, &backend, &command))
+        Command::Run { managed, backend, partition, command } => {
+            ("run", run::run(&managed, &backend, partition, &command))
         }
         Command::Ls { long, all, recursive, human, json, paths, .. } => {
             let wanted = list::Wanted { long, all, recursive, human, json };
@@ -974,6 +1038,7 @@ fn main() -> ExitCode {
         Command::BenchRank { dirs } => ("bench", bench::rank(dirs)),
         Command::Doctor { json, dir } => ("doctor", doctor::doctor(&mut out, &dir, json)),
         Command::Model { what } => ("model", model::model(&mut out, what)),
+        Command::Nc { what } => ("nc", nc::nc(&mut out, what)),
         Command::Version { json } => ("version", run::version(&mut out, json)),
         Command::Probe { size, time, json, dirs } => {
             ("probe", probe::probe(&mut out, &probe::Wanted { size, time, json }, &dirs))

@@ -23,7 +23,12 @@ const DEFAULT_DIR: &str = "plfs.d";
 /// (crates/plfs-capi/src/default_dir.rs).
 const DEFAULT_DIR_VARIABLE: &str = "PLFS_DEFAULT_DIR";
 
-pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> Result<(), Fail> {
+pub fn run(
+    managed: &[PathBuf],
+    backends: &[PathBuf],
+    partition: Option<u32>,
+    command: &[OsString],
+) -> Result<(), Fail> {
     let wrong = |text| Fail::Exit(2, text);
     let plfsrc = plfsrc::find().map_err(wrong)?;
     let config = Config::from_env_and(plfsrc.as_ref()).map_err(wrong)?;
@@ -58,6 +63,15 @@ pub fn run(managed: &[PathBuf], backends: &[PathBuf], command: &[OsString]) -> R
     program.args(&command[1..]);
     ready.tell(&mut program, waiting.as_deref());
     load(&mut program, &preload);
+    if let Some(parts) = partition {
+        if beside(&preload, NETCDF).is_none() {
+            let text = "--partition: PLFS was built without PnetCDF; install that (Debian: \
+                        libpnetcdf-dev) and build PLFS again";
+            return Err(Fail::Exit(2, text.into()));
+        }
+        let parts = if parts == 0 { "yes".to_owned() } else { parts.to_string() };
+        program.env("PLFS_NC_PARTITION", parts);
+    }
     carry(&mut program);
     // What a job before this one has left, if it was killed.
     Plfs::posix(config.clone()).reap();
@@ -141,8 +155,8 @@ impl Managed {
 /// Has a program load the libraries.
 pub fn load(program: &mut std::process::Command, preload: &Path) {
     let mut libraries = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-    if let Some(mpi) = mpi(preload) {
-        libraries = prepend(&mpi, &libraries);
+    for library in [beside(preload, NETCDF), mpi(preload)].into_iter().flatten() {
+        libraries = prepend(&library, &libraries);
     }
     program.env("LD_PRELOAD", prepend(preload, &libraries));
 }
@@ -316,7 +330,14 @@ pub fn preload() -> Result<PathBuf, Fail> {
 /// The library for MPI-IO, if it is installed beside `preload`. Programs without MPI never enter
 /// it.
 fn mpi(preload: &Path) -> Option<PathBuf> {
-    let path = preload.with_file_name("libplfs_mpi.so");
+    beside(preload, "libplfs_mpi.so")
+}
+
+/// The library for partitioned NetCDF, which programs without PnetCDF never enter.
+const NETCDF: &str = "libplfs_netcdf.so";
+
+fn beside(preload: &Path, name: &str) -> Option<PathBuf> {
+    let path = preload.with_file_name(name);
     PosixStore::new()
         .stat(&path, Links::Follow)
         .is_ok_and(|stat| stat.kind == Kind::File)

@@ -1,0 +1,186 @@
+/* define DIR: what is defined, asked, renamed and refused: as in one file, but for what says so. */
+#include "t.h"
+
+static char path[512];
+
+static void attributes(int parts)
+{
+	MPI_Info info = t_hints(parts, NULL);
+	int ncid, dims[3], v, w, n, id;
+	char name[NC_MAX_NAME + 1], text[64] = {0};
+	double fill = -1;
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
+	FINE(ncmpi_def_dim(ncid, "time", NC_UNLIMITED, &dims[0]));
+	FINE(ncmpi_def_dim(ncid, "y", 10, &dims[1]));
+	FINE(ncmpi_def_dim(ncid, "x", 7, &dims[2]));
+	FINE(ncmpi_def_var(ncid, "v", NC_DOUBLE, 2, dims + 1, &v));
+	FINE(ncmpi_def_var_fill(ncid, v, 0, &fill));
+	FINE(ncmpi_def_var(ncid, "w", NC_INT, 3, dims, &w));
+	FINE(ncmpi_put_att_text(ncid, v, "units", 5, "metre"));
+	FINE(ncmpi_put_att_text(ncid, NC_GLOBAL, "title", 1, "t"));
+	FINE(ncmpi_enddef(ncid));
+	/* The layout's own are not counted. */
+	FINE(ncmpi_inq_varnatts(ncid, v, &n));
+	SAME(n, 2);
+	FINE(ncmpi_inq_natts(ncid, &n));
+	SAME(n, 1);
+	FINE(ncmpi_inq_attname(ncid, v, 1, name));
+	CHECK(strcmp(name, "units") == 0);
+	GIVES(NC_ENOTATT, ncmpi_inq_attname(ncid, v, 2, name));
+	FINE(ncmpi_put_att_text(ncid, v, "units", 3, "cm "));
+	FINE(ncmpi_rename_att(ncid, v, "units", "unit"));
+	/* In data mode nothing may grow. */
+	GIVES(NC_ENOTINDEFINE, ncmpi_put_att_text(ncid, v, "units", 9, "kilometre"));
+	GIVES(NC_ENOTINDEFINE, ncmpi_rename_var(ncid, v, "a_longer_name"));
+	FINE(ncmpi_rename_var(ncid, v, "q"));
+	FINE(ncmpi_inq_varid(ncid, "q", &id));
+	SAME(id, v);
+	/* What nobody wrote has the fill value. */
+	double all[70];
+	FINE(ncmpi_get_var_double_all(ncid, v, all));
+	for (int i = 0; i < 70; i++)
+		CHECK(all[i] == -1);
+	for (int i = 0; i < 70; i++)
+		all[i] = i;
+	FINE(ncmpi_put_var_double_all(ncid, v, all));
+
+	/* Define mode again: a name that grows, a new variable, what was there stays. */
+	FINE(ncmpi_redef(ncid));
+	FINE(ncmpi_rename_var(ncid, v, "a_longer_name"));
+	FINE(ncmpi_rename_dim(ncid, dims[1], "latitude"));
+	FINE(ncmpi_put_att_text(ncid, v, "history", 400, (char[400]){"h"}));
+	FINE(ncmpi_copy_att(ncid, NC_GLOBAL, "title", ncid, v));
+	FINE(ncmpi_del_att(ncid, v, "unit"));
+	FINE(ncmpi_def_var(ncid, "more", NC_SHORT, 2, dims + 1, &id));
+	FINE(ncmpi_enddef(ncid));
+	short small[70];
+	for (int i = 0; i < 70; i++)
+		small[i] = (short)i;
+	FINE(ncmpi_put_var_short_all(ncid, id, small));
+	memset(all, 0, sizeof all);
+	FINE(ncmpi_get_var_double_all(ncid, v, all));
+	for (int i = 0; i < 70; i++)
+		CHECK(all[i] == i);
+
+	/* Records. */
+	int record[70];
+	MPI_Offset length, start[3] = {2, 0, 0}, count[3] = {1, 10, 7};
+	for (int i = 0; i < 70; i++)
+		record[i] = 1000 + i;
+	FINE(ncmpi_inq_dimlen(ncid, dims[0], &length));
+	SAME(length, 0);
+	GIVES(NC_EINVALCOORDS, ncmpi_get_vara_int_all(ncid, w, start, count, record));
+	FINE(ncmpi_put_vara_int_all(ncid, w, start, count, record));
+	FINE(ncmpi_inq_dimlen(ncid, dims[0], &length));
+	SAME(length, 3);
+	memset(record, 0, sizeof record);
+	FINE(ncmpi_get_vara_int_all(ncid, w, start, count, record));
+	SAME(record[69], 1069);
+	start[0] = 3;
+	GIVES(NC_EINVALCOORDS, ncmpi_get_vara_int_all(ncid, w, start, count, record));
+	start[0] = 0, start[1] = 9, count[1] = 2;
+	GIVES(NC_EEDGE, ncmpi_put_vara_int_all(ncid, w, start, count, record));
+
+	/* Modes. */
+	start[1] = 0, count[1] = 1;
+	GIVES(NC_ENOTINDEP, ncmpi_get_vara_int(ncid, w, start, count, record));
+	FINE(ncmpi_begin_indep_data(ncid));
+	GIVES(NC_EINDEP, ncmpi_get_vara_int_all(ncid, w, start, count, record));
+	start[0] = 3 + rank;
+	FINE(ncmpi_put_vara_int(ncid, w, start, count, record));
+	FINE(ncmpi_end_indep_data(ncid));
+	FINE(ncmpi_inq_dimlen(ncid, dims[0], &length));
+	SAME(length, 3 + ranks);
+	/* Types and ranges. */
+	GIVES(NC_ECHAR, ncmpi_put_var_text_all(ncid, v, "x"));
+	double large[70] = {1e300};
+	GIVES(NC_ERANGE, ncmpi_put_var_double_all(ncid, id, large));
+	FINE(ncmpi_put_var_short_all(ncid, id, small));
+	if (parts) {
+		MPI_Offset offset;
+		GIVES(NC_ENOTSUPPORT, ncmpi_inq_varoffset(ncid, v, &offset));
+		GIVES(NC_ENOTSUPPORT,
+			ncmpi_put_vard_all(ncid, v, MPI_DATATYPE_NULL, all, 0, MPI_DOUBLE));
+		FINE(ncmpi_redef(ncid));
+		GIVES(NC_ENAMEINUSE, ncmpi_put_att_text(ncid, v, "ndims_org", 1, "x"));
+		GIVES(NC_ENAMEINUSE, ncmpi_put_att_text(ncid, NC_GLOBAL, "partition_0", 1, "x"));
+		GIVES(NC_ENOTATT, ncmpi_del_att(ncid, v, "num_partitions"));
+		FINE(ncmpi_put_att_text(ncid, w, "ndims_or", 1, "x"));
+		FINE(ncmpi_enddef(ncid));
+	}
+	/* Requests that are left behind. */
+	int request;
+	FINE(ncmpi_iput_var_double(ncid, v, all, &request));
+	FINE(ncmpi_cancel(ncid, 1, &request, NULL));
+	FINE(ncmpi_iput_var_double(ncid, v, all, &request));
+	GIVES(NC_EPENDING, ncmpi_close(ncid));
+	t_free(&info);
+
+	FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, MPI_INFO_NULL, &ncid));
+	GIVES(NC_EPERM, ncmpi_put_var_double_all(ncid, v, all));
+	FINE(ncmpi_get_att_text(ncid, v, "title", text));
+	CHECK(strcmp(text, "t") == 0);
+	GIVES(NC_ENOTATT, ncmpi_get_att_text(ncid, v, "unit", text));
+	FINE(ncmpi_inq_dimlen(ncid, dims[0], &length));
+	SAME(length, 3 + ranks);
+	FINE(ncmpi_inq_var(ncid, v, name, NULL, &n, dims, NULL));
+	CHECK(strcmp(name, "a_longer_name") == 0);
+	SAME(n, 2);
+	memset(small, 0, sizeof small);
+	FINE(ncmpi_get_var_short_all(ncid, id, small));
+	SAME(small[69], 69);
+	if (parts) {
+		MPI_Info used;
+		char value[64];
+		int found;
+		FINE(ncmpi_inq_file_info(ncid, &used));
+		MPI_Info_get(used, "nc_num_partitions", 63, value, &found);
+		CHECK(found && atoi(value) == parts);
+		MPI_Info_free(&used);
+	}
+	FINE(ncmpi_close(ncid));
+}
+
+/* What hints may not say. */
+static void refusals(void)
+{
+	MPI_Info info = t_hints(2, "t");
+	int ncid, dims[2], v;
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
+	FINE(ncmpi_def_dim(ncid, "t", NC_UNLIMITED, &dims[0]));
+	FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+	GIVES(NC_ENOTSUPPORT, ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+	/* What has another dimension is not meant. */
+	FINE(ncmpi_def_var(ncid, "w", NC_INT, 1, dims + 1, &v));
+	FINE(ncmpi_close(ncid));
+	t_free(&info);
+	if (ranks > 1) {
+		info = t_hints(2 + rank % 2, NULL);
+		GIVES(NC_EMULTIDEFINE, ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
+		t_free(&info);
+		info = t_hints(rank == 0 ? 2 : 0, NULL);
+		GIVES(NC_EMULTIDEFINE, ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
+		t_free(&info);
+	}
+	/* An abort leaves nothing; what was created before it is gone, as PnetCDF's own is. */
+	info = t_hints(2, NULL);
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
+	FINE(ncmpi_def_dim(ncid, "x", 7, dims));
+	FINE(ncmpi_abort(ncid));
+	GIVES(NC_ENOENT, ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, MPI_INFO_NULL, &ncid));
+	t_free(&info);
+}
+
+int main(int argc, char **argv)
+{
+	t_start(&argc, &argv);
+	CHECK(argc == 2);
+	snprintf(path, sizeof path, "%s/define.nc", argv[1]);
+	attributes(0);
+	attributes(1);
+	attributes(3);
+	attributes(8);
+	refusals();
+	MPI_Finalize();
+	return 0;
+}
