@@ -600,8 +600,9 @@ static int partition_check(struct file *f, int k, MPI_Offset *records, char *why
 
 int partitions_check(struct file *f)
 {
-	/* The first that is wrong; the fewest and the most records. */
-	MPI_Offset mine[3] = {INT_MAX, INT64_MAX, 0}, all[3];
+	/* The first that is wrong; the fewest and the most records. By the least of each, with the
+	 * most as its negative: not as MPI_OFFSET, of which Open MPI 4 takes all for positive. */
+	int64_t mine[3] = {INT_MAX, INT64_MAX, 0}, all[3];
 	int error = NC_NOERR;
 	char why[1024] = "";
 	for (int k = 0; k < f->parts && error == NC_NOERR; k++) {
@@ -615,21 +616,20 @@ int partitions_check(struct file *f)
 			mine[0] = k;
 		if (records >= 0 && records < mine[1])
 			mine[1] = records;
-		if (records > mine[2])
-			mine[2] = records;
+		if (-records < mine[2])
+			mine[2] = -records;
 	}
-	MPI_Offset sent[3] = {-mine[0], -mine[1], mine[2]};
-	if (PMPI_Allreduce(sent, all, 3, MPI_OFFSET, MPI_MAX, f->comm) != MPI_SUCCESS)
+	if (PMPI_Allreduce(mine, all, 3, MPI_INT64_T, MPI_MIN, f->comm) != MPI_SUCCESS)
 		return NC_EMPI;
-	int bad = (int)-all[0], first, count;
+	int bad = (int)all[0], first, count;
 	if (bad == INT_MAX) {
-		f->records = all[1] == -INT64_MAX ? 0 : -all[1];
-		if (f->records != all[2] && all[1] != -INT64_MAX && f->rank == 0)
+		f->records = all[1] == INT64_MAX ? 0 : all[1];
+		if (f->records != -all[2] && all[1] != INT64_MAX && f->rank == 0)
 			say(f,
 				"not all partitions have the same number of records (%lld to %lld): the "
 				"program that wrote them was killed before ncmpi_close. The first %lld "
 				"are taken",
-				(long long)-all[1], (long long)all[2], (long long)-all[1]);
+				(long long)all[1], (long long)-all[2], (long long)all[1]);
 		return NC_NOERR;
 	}
 	group_of(f, bad, &first, &count);

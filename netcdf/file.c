@@ -66,10 +66,11 @@ MPI_Offset records_of(struct file *f)
 
 int records_agree(struct file *f, MPI_Offset more)
 {
-	MPI_Offset mine = more > f->records ? more : f->records;
-	return PMPI_Allreduce(&mine, &f->records, 1, MPI_OFFSET, MPI_MAX, f->comm) == MPI_SUCCESS
-		       ? NC_NOERR
-		       : NC_EMPI;
+	int64_t mine = more > f->records ? more : f->records, all;
+	if (PMPI_Allreduce(&mine, &all, 1, MPI_INT64_T, MPI_MAX, f->comm) != MPI_SUCCESS)
+		return NC_EMPI;
+	f->records = all;
+	return NC_NOERR;
 }
 
 static struct file *file_new(int ncid, MPI_Comm comm, const char *path, MPI_Info info,
@@ -467,7 +468,7 @@ int door_close(int ncid)
 		requests_drop(f);
 		rc = rc == NC_NOERR ? NC_EPENDING : rc;
 	}
-	int result = records_agree(f, 0);
+	int result = records_agree(f, records_of(f));
 	rc = rc == NC_NOERR ? result : rc;
 	int written = f->is_writable && f->is_written, any = 0;
 	PMPI_Allreduce(&written, &any, 1, MPI_INT, MPI_MAX, f->comm);

@@ -577,7 +577,7 @@ static int finish(int ncid, int count, int *ids, int *statuses, bool all)
 	int *told = must(calloc((size_t)n + 1, sizeof *told));
 	struct request *r = take_all(f, count, ids, rest, &others);
 	/* Are there puts, gets, others; up to which record. */
-	MPI_Offset mine[4] = {0, 0, count < 0 || others > 0, 0}, any[4];
+	int64_t mine[4] = {0, 0, count < 0 || others > 0, 0}, any[4];
 	for (struct request *at = r; at; at = at->next) {
 		mine[at->is_put ? 0 : 1] = 1;
 		if (at->is_put && at->record_end > mine[3])
@@ -585,7 +585,7 @@ static int finish(int ncid, int count, int *ids, int *statuses, bool all)
 	}
 	memcpy(any, mine, sizeof any);
 	int rc = NC_NOERR, result;
-	if (all && PMPI_Allreduce(mine, any, 4, MPI_OFFSET, MPI_MAX, f->comm) != MPI_SUCCESS)
+	if (all && PMPI_Allreduce(mine, any, 4, MPI_INT64_T, MPI_MAX, f->comm) != MPI_SUCCESS)
 		rc = NC_EMPI;
 	if (rc == NC_NOERR && any[2])
 		rc = all ? real->wait_all(ncid, count < 0 ? count : others, rest, told)

