@@ -38,17 +38,19 @@
 	{ \
 		struct file *f = cut_of(ncid, varid); \
 		if (!f) \
-			return real->name(ncid, varid ARGUMENTS_##form, buffer memory##_ARGUMENTS); \
+			return real->name( \
+				ncid, varid ARGUMENTS_##form, buffer memory##_ARGUMENTS); \
 		struct shape s = SHAPE_##form; \
 		return transfer(f, varid, how, &s, buffer, number, type, NULL); \
 	}
 #define LATER_CALL(name, form, how, ctype, memory, number, type) \
-	int door_##name(int ncid, int varid PARAMETERS_##form, ctype *buffer memory##_PARAMETERS, \
-		int *id) \
+	int door_##name( \
+		int ncid, int varid PARAMETERS_##form, ctype *buffer memory##_PARAMETERS, int *id) \
 	{ \
 		struct file *f = cut_of(ncid, varid); \
 		if (!f) \
-			return real->name(ncid, varid ARGUMENTS_##form, buffer memory##_ARGUMENTS, id); \
+			return real->name( \
+				ncid, varid ARGUMENTS_##form, buffer memory##_ARGUMENTS, id); \
 		struct shape s = SHAPE_##form; \
 		return transfer(f, varid, (how) | LATER, &s, buffer, number, type, id); \
 	}
@@ -103,8 +105,8 @@ struct several {
 };
 
 /* Posts one of them, of a variable that is whole. */
-static int post_whole(int ncid, const struct several *s, int i, MPI_Offset count, MPI_Datatype type,
-	int *id)
+static int post_whole(
+	int ncid, const struct several *s, int i, MPI_Offset count, MPI_Datatype type, int *id)
 {
 	int varid = s->varids[i];
 	const MPI_Offset *start = s->starts ? s->starts[i] : NULL;
@@ -168,8 +170,7 @@ static int multiple(struct file *f, const struct several *s)
 #define MANY_var
 #define MANY_var1 , MPI_Offset *const *starts
 #define MANY_vara , MPI_Offset *const *starts, MPI_Offset *const *counts
-#define MANY_vars \
-	, MPI_Offset *const *starts, MPI_Offset *const *counts, MPI_Offset *const *strides
+#define MANY_vars , MPI_Offset *const *starts, MPI_Offset *const *counts, MPI_Offset *const *strides
 #define MANY_varm \
 	, MPI_Offset *const *starts, MPI_Offset *const *counts, MPI_Offset *const *strides, \
 		MPI_Offset *const *imaps
@@ -199,8 +200,12 @@ static int multiple(struct file *f, const struct several *s)
 		if (!f) \
 			return real->name(ncid, num, varids GIVEN_##form, \
 				buffers MANY_##memory##_ARGUMENTS); \
-		struct several s = {.how = flags, .num = num, .varids = varids, \
-			FIELDS_##form, .buffers = (void *const *)buffers, .type = mpitype, \
+		struct several s = {.how = flags, \
+			.num = num, \
+			.varids = varids, \
+			FIELDS_##form, \
+			.buffers = (void *const *)buffers, \
+			.type = mpitype, \
 			MANY_##memory##_FIELDS}; \
 		return multiple(f, &s); \
 	}
@@ -236,7 +241,8 @@ static int refuse(struct file *f)
 		MPI_Offset bufcount, MPI_Datatype buftype) \
 	{ \
 		struct file *f = cut_of(ncid, varid); \
-		return f ? refuse(f) : real->name(ncid, varid, filetype, buffer, bufcount, buftype); \
+		return f ? refuse(f) \
+			 : real->name(ncid, varid, filetype, buffer, bufcount, buftype); \
 	}
 BY_FILE_TYPE(put_vard, const void)
 BY_FILE_TYPE(put_vard_all, const void)

@@ -101,8 +101,8 @@ static int choose(struct file *f, const char *name, struct variable *v)
 	return NC_NOERR;
 }
 
-int door_def_var(int ncid, const char *name, nc_type type, int ndims, const int *dimids,
-	int *varidp)
+int door_def_var(
+	int ncid, const char *name, nc_type type, int ndims, const int *dimids, int *varidp)
 {
 	struct file *f = file_of(ncid);
 	if (!f)
@@ -114,8 +114,8 @@ int door_def_var(int ncid, const char *name, nc_type type, int ndims, const int 
 	if (is_sound && shape_read(f, &v, ndims, dimids) == NC_NOERR)
 		rc = choose(f, name, &v);
 	if (rc == NC_NOERR)
-		rc = real->def_var(ncid, name, type, v.is_cut ? 0 : ndims,
-			v.is_cut ? NULL : dimids, &varid);
+		rc = real->def_var(
+			ncid, name, type, v.is_cut ? 0 : ndims, v.is_cut ? NULL : dimids, &varid);
 	if (rc != NC_NOERR) {
 		free(v.dimids);
 		free(v.length);
@@ -141,7 +141,8 @@ bool is_reserved(struct file *f, int varid, const char *name)
 		if (strncmp(name, "partition_", 10) != 0)
 			return false;
 		const char *rest = name + 10;
-		return strcmp(rest, "run") == 0 || (*rest && strspn(rest, "0123456789") == strlen(rest));
+		return strcmp(rest, "run") == 0 ||
+		       (*rest && strspn(rest, "0123456789") == strlen(rest));
 	}
 	for (size_t i = 0; i < sizeof OF_VARIABLES / sizeof *OF_VARIABLES; i++)
 		if (strcmp(name, OF_VARIABLES[i]) == 0)
@@ -200,7 +201,8 @@ int variable_read(struct file *f, int varid)
 		free(v.length);
 		if (f->rank == 0)
 			say(f,
-				"what it says of the partitioned variable %s is damaged (attributes "
+				"what it says of the partitioned variable %s is damaged "
+				"(attributes "
 				"num_partitions, ndims_org, dimids_org, partition_dim)",
 				name);
 		return NC_EFILEMETA;
@@ -248,8 +250,8 @@ int master_define(struct file *f)
 
 /* --- what is in one partition --- */
 
-/* The name of dimension d of a variable there; of the record dimension, of which a file has one, its
- * own. */
+/* The name of dimension d of a variable there; of the record dimension, of which a file has one,
+ * its own. */
 static void dim_name(struct file *f, int varid, int d, char *out, size_t size)
 {
 	const struct variable *v = &f->vars[varid];
@@ -292,8 +294,8 @@ static int dims_define(struct file *f, int varid, int k, int ncid, int *ids)
 	return rc;
 }
 
-/* The partition's variable gets the attributes of the master's, and its range. A fill value can only
- * be given to a new one. */
+/* The partition's variable gets the attributes of the master's, and its range. A fill value can
+ * only be given to a new one. */
 static int attributes_define(struct file *f, int varid, int k, int ncid)
 {
 	const struct variable *v = &f->vars[varid];
@@ -333,16 +335,15 @@ static int attributes_define(struct file *f, int varid, int k, int ncid)
 	part_of(v, k, &low, &length);
 	long long wide[] = {low, low + length - 1};
 	int narrow[] = {(int)wide[0], (int)wide[1]};
-	return f->format == NC_FORMAT_CDF5
-		       ? real->put_att(ncid, id, key, NC_INT64, 2, wide)
-		       : real->put_att(ncid, id, key, NC_INT, 2, narrow);
+	return f->format == NC_FORMAT_CDF5 ? real->put_att(ncid, id, key, NC_INT64, 2, wide)
+					   : real->put_att(ncid, id, key, NC_INT, 2, narrow);
 }
 
 static int variable_define(struct file *f, int varid, int k, int ncid)
 {
 	const struct variable *v = &f->vars[varid];
 	char name[NC_MAX_NAME + 1] = "";
-	int id, no_fill = 1, *dims = must(calloc((size_t)v->ndims, sizeof *dims));
+	int id = -1, no_fill = 1, *dims = must(calloc((size_t)v->ndims, sizeof *dims));
 	int rc = other.inq_varname(f->ncid, varid, name);
 	if (rc == NC_NOERR)
 		rc = dims_define(f, varid, k, ncid, dims);
@@ -399,7 +400,8 @@ static int place_check(struct file *f, int k)
 	const char *path = f->partition[k].path;
 	rc = real->open(MPI_COMM_SELF, path, NC_NOWRITE, f->info, &ncid);
 	if (rc == NC_NOERR) {
-		if (other.inq_att(ncid, NC_GLOBAL, "partition_master", &type, &length) == NC_NOERR &&
+		if (other.inq_att(ncid, NC_GLOBAL, "partition_master", &type, &length) ==
+				NC_NOERR &&
 			type == NC_CHAR && length < 65536) {
 			master = must(calloc(1, (size_t)length + 1));
 			if (other.get_att(ncid, NC_GLOBAL, "partition_master", master) != NC_NOERR)
@@ -408,7 +410,8 @@ static int place_check(struct file *f, int k)
 		real->close(ncid);
 	} else {
 		MPI_File fh;
-		if (PMPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, f->info, &fh) != MPI_SUCCESS)
+		if (PMPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, f->info, &fh) !=
+			MPI_SUCCESS)
 			return NC_NOERR;
 		PMPI_File_close(&fh);
 	}
@@ -425,7 +428,8 @@ static int place_check(struct file *f, int k)
 
 static int partition_create(struct file *f, int k, MPI_Comm comm, int *ncid)
 {
-	static const int MODES[] = {[NC_FORMAT_CDF2] = NC_64BIT_OFFSET, [NC_FORMAT_CDF5] = NC_64BIT_DATA};
+	static const int MODES[] = {
+		[NC_FORMAT_CDF2] = NC_64BIT_OFFSET, [NC_FORMAT_CDF5] = NC_64BIT_DATA};
 	int rank = 0;
 	PMPI_Comm_rank(comm, &rank);
 	int rc = rank == 0 ? place_check(f, k) : NC_NOERR;
@@ -453,8 +457,8 @@ static int partition_create(struct file *f, int k, MPI_Comm comm, int *ncid)
 		path = f->path;
 	}
 	if (rc == NC_NOERR)
-		rc = real->put_att_text(*ncid, NC_GLOBAL, "partition_master",
-			(MPI_Offset)strlen(path), path);
+		rc = real->put_att_text(
+			*ncid, NC_GLOBAL, "partition_master", (MPI_Offset)strlen(path), path);
 	if (rc != NC_NOERR)
 		real->abort(*ncid);
 	return rc;
@@ -504,8 +508,8 @@ int partitions_define(struct file *f, const MPI_Offset *align)
 		int first, count;
 		group_of(f, k, &first, &count);
 		if (f->rank >= first && f->rank < first + count)
-			rc = partition_define(f, k, f->group == MPI_COMM_NULL ? MPI_COMM_SELF : f->group,
-				align);
+			rc = partition_define(
+				f, k, f->group == MPI_COMM_NULL ? MPI_COMM_SELF : f->group, align);
 	}
 	rc = agree(f->comm, rc);
 	for (int k = 0; k < f->parts && rc == NC_NOERR; k++)
@@ -526,11 +530,13 @@ static int partition_check(struct file *f, int k, MPI_Offset *records, char *why
 	nc_type type;
 	MPI_Offset length;
 	char run[17] = "";
-	int rc = real->open(MPI_COMM_SELF, p->path, f->is_writable ? NC_WRITE : NC_NOWRITE, f->info,
-		&ncid);
+	int rc = real->open(
+		MPI_COMM_SELF, p->path, f->is_writable ? NC_WRITE : NC_NOWRITE, f->info, &ncid);
 	if (rc == NC_ENOENT) {
-		snprintf(why, size, "is missing. Put it back where the master says (the attribute "
-				    "partition_%d), beside the other partitions", k);
+		snprintf(why, size,
+			"is missing. Put it back where the master says (the attribute "
+			"partition_%d), beside the other partitions",
+			k);
 		return rc;
 	}
 	if (rc != NC_NOERR) {
@@ -544,13 +550,16 @@ static int partition_check(struct file *f, int k, MPI_Offset *records, char *why
 		other.inq_att(ncid, NC_GLOBAL, "partition_index", &type, &length) != NC_NOERR ||
 		type != NC_INT || length != 1 ||
 		other.get_att(ncid, NC_GLOBAL, "partition_index", &index) != NC_NOERR) {
-		snprintf(why, size, "is a NetCDF file, but no partition. Put back the one that belongs "
-				    "there");
+		snprintf(why, size,
+			"is a NetCDF file, but no partition. Put back the one that belongs "
+			"there");
 		return NC_ENOTNC;
 	}
 	if (strcmp(run, f->run) != 0) {
-		snprintf(why, size, "is of another run (%s) than the master (%s). Put back the one of "
-				    "the same run; the attribute partition_run tells", run, f->run);
+		snprintf(why, size,
+			"is of another run (%s) than the master (%s). Put back the one of "
+			"the same run; the attribute partition_run tells",
+			run, f->run);
 		return NC_EMULTIDEFINE;
 	}
 	if (index != k) {
@@ -579,17 +588,20 @@ static int partition_check(struct file *f, int k, MPI_Offset *records, char *why
 			(rc = real->inq_dim(ncid, dims[0], NULL, records)) != NC_NOERR)
 			is_same = false;
 		if (!is_same) {
-			snprintf(why, size, "does not have the variable %s as the master says. A "
-					    "program without PLFS, or one that was killed while it "
-					    "defined, has changed one of them", name);
+			snprintf(why, size,
+				"does not have the variable %s as the master says. A "
+				"program without PLFS, or one that was killed while it "
+				"defined, has changed one of them",
+				name);
 			return NC_EMULTIDEFINE_VAR_NUM;
 		}
 	}
 	MPI_Offset needed, present;
 	rc = extent_of(f, k, ncid, &needed, &present);
 	if (rc == NC_NOERR && present < needed) {
-		snprintf(why, size, "is truncated: %lld bytes of %lld. The program that wrote it was "
-				    "killed before ncmpi_close, or a copy was not complete",
+		snprintf(why, size,
+			"is truncated: %lld bytes of %lld. The program that wrote it was "
+			"killed before ncmpi_close, or a copy was not complete",
 			(long long)present, (long long)needed);
 		return NC_ETRUNC;
 	}
@@ -626,8 +638,10 @@ int partitions_check(struct file *f)
 		f->records = all[1] == INT64_MAX ? 0 : all[1];
 		if (f->records != -all[2] && all[1] != INT64_MAX && f->rank == 0)
 			say(f,
-				"not all partitions have the same number of records (%lld to %lld): the "
-				"program that wrote them was killed before ncmpi_close. The first %lld "
+				"not all partitions have the same number of records (%lld to "
+				"%lld): the "
+				"program that wrote them was killed before ncmpi_close. The first "
+				"%lld "
 				"are taken",
 				(long long)all[1], (long long)-all[2], (long long)all[1]);
 		return NC_NOERR;

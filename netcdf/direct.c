@@ -59,7 +59,8 @@ void batch_add(struct batch *b, int ncid, bool put, int id, int ndims, const MPI
 	const MPI_Offset *count = box + ndims, *stride = count + ndims;
 	int request = NC_REQ_NULL;
 	int rc = put ? real->iput_varm(ncid, id, box, count, stride, imap, data, -1, type, &request)
-		     : real->iget_varm(ncid, id, box, count, stride, imap, data, -1, type, &request);
+		     : real->iget_varm(
+			       ncid, id, box, count, stride, imap, data, -1, type, &request);
 	if (*status == NC_NOERR)
 		*status = rc;
 	if (request == NC_REQ_NULL)
@@ -99,7 +100,8 @@ void issue_directly(struct file *f, bool put, const struct pieces *pieces)
 		/* A handle must not be closed while it has requests: so it is ready for all. */
 		MPI_Offset needed = 0;
 		for (int i = 0; i < pieces->count; i++)
-			if (pieces->piece[i].k == k && f->vars[pieces->piece[i].request->varid].is_record)
+			if (pieces->piece[i].k == k &&
+				f->vars[pieces->piece[i].request->varid].is_record)
 				needed = records_of(f);
 		for (int i = 0; i < pieces->count; i++) {
 			const struct piece *p = &pieces->piece[i];

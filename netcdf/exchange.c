@@ -26,7 +26,8 @@
 
 enum tag { DESCRIPTORS, ROUNDS, DATA, STATUSES };
 
-/* A part of a piece that is in one cell: one that is sent, or one that a delegate has been told of. */
+/* A part of a piece that is in one cell: one that is sent, or one that a delegate has been told of.
+ */
 struct sub {
 	int peer;	      /* the delegate, or who sent it */
 	int varid, k, number; /* of the datatype */
@@ -231,8 +232,8 @@ static int type_of(const struct sub *s, int ndims, MPI_Datatype *type)
 		MPI_Datatype outer;
 		if (s->count[d] == 1)
 			continue;
-		rc = PMPI_Type_create_hvector((int)s->count[d], 1,
-			(MPI_Aint)(s->imap[d] * s->size), *type, &outer);
+		rc = PMPI_Type_create_hvector(
+			(int)s->count[d], 1, (MPI_Aint)(s->imap[d] * s->size), *type, &outer);
 		PMPI_Type_free(type);
 		*type = outer;
 	}
@@ -254,8 +255,9 @@ static int type_of_round(struct file *f, struct sub *from, int n, int round, MPI
 		ones[count] = 1;
 		count += rc == NC_NOERR;
 	}
-	if (rc == NC_NOERR && (PMPI_Type_create_struct(count, ones, where, types, type) != MPI_SUCCESS ||
-				      PMPI_Type_commit(type) != MPI_SUCCESS))
+	if (rc == NC_NOERR &&
+		(PMPI_Type_create_struct(count, ones, where, types, type) != MPI_SUCCESS ||
+			PMPI_Type_commit(type) != MPI_SUCCESS))
 		rc = NC_EMPI;
 	for (int i = 0; i < count; i++)
 		PMPI_Type_free(&types[i]);
@@ -287,8 +289,8 @@ static void issue(struct file *f, bool put, struct sub **list, int n)
 				continue;
 			MPI_Datatype type = type_numbered(s->number, &unused);
 			if (rc == NC_NOERR)
-				batch_add(&batch, ncid, put, f->vars[s->varid].ids[k], ndims, s->start,
-					NULL, s->data, type, &s->status);
+				batch_add(&batch, ncid, put, f->vars[s->varid].ids[k], ndims,
+					s->start, NULL, s->data, type, &s->status);
 			else
 				s->status = rc;
 		}

@@ -73,8 +73,8 @@ int records_agree(struct file *f, MPI_Offset more)
 	return NC_NOERR;
 }
 
-static struct file *file_new(int ncid, MPI_Comm comm, const char *path, MPI_Info info,
-	const struct settings *settings)
+static struct file *file_new(
+	int ncid, MPI_Comm comm, const char *path, MPI_Info info, const struct settings *settings)
 {
 	struct file *f = must(calloc(1, sizeof *f));
 	f->ncid = ncid;
@@ -141,7 +141,8 @@ static void run_new(struct file *f)
 	if (f->rank == 0 && getrandom(&number, sizeof number, 0) != sizeof number) {
 		struct timespec now;
 		clock_gettime(CLOCK_REALTIME, &now);
-		number = (uint64_t)now.tv_sec * 1000000007 + (uint64_t)now.tv_nsec + (uint64_t)getpid();
+		number = (uint64_t)now.tv_sec * 1000000007 + (uint64_t)now.tv_nsec +
+			 (uint64_t)getpid();
 	}
 	PMPI_Bcast(&number, 1, MPI_UINT64_T, 0, f->comm);
 	snprintf(f->run, sizeof f->run, "%016llx", (unsigned long long)number);
@@ -286,7 +287,7 @@ void stale_remove(struct stale *stale, bool wanted)
 			real->close(ncid);
 		}
 		if (run && strcmp(run, stale->run) == 0)
-			real->delete (stale->paths[k], MPI_INFO_NULL);
+			real->delete(stale->paths[k], MPI_INFO_NULL);
 		free(run);
 		free(stale->paths[k]);
 	}
@@ -298,7 +299,7 @@ int door_delete(const char *path, MPI_Info info)
 {
 	struct stale stale;
 	stale_find(&stale, path);
-	int rc = real->delete (path, info);
+	int rc = real->delete(path, info);
 	stale_remove(&stale, rc == NC_NOERR);
 	return rc;
 }
@@ -453,7 +454,8 @@ static void tell_times(struct file *f)
 	PMPI_Reduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, 0, f->comm);
 	if (f->rank == 0)
 		fprintf(stderr,
-			"plfs netcdf: %s: %d partitions, %d ranks: exchange %.6f s, input and output "
+			"plfs netcdf: %s: %d partitions, %d ranks: exchange %.6f s, input and "
+			"output "
 			"%.6f s\n",
 			f->path, f->parts, f->ranks, most[0], most[1]);
 }

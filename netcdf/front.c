@@ -1,8 +1,9 @@
 /* libplfs_netcdf.so: finds PnetCDF and the MPI of the process at its first ncmpi_ call, and sends
  * the calls to the adapter for that MPI.
  *
- * This library is preloaded into every process of a job, so it depends on nothing, as libplfs_mpi.so
- * does: mpi/front.c says why. A program may also be linked to it, before it is linked to PnetCDF. */
+ * This library is preloaded into every process of a job, so it depends on nothing, as
+ * libplfs_mpi.so does: mpi/front.c says why. A program may also be linked to it, before it is
+ * linked to PnetCDF. */
 #include "front.h"
 
 #include <dlfcn.h>
@@ -144,8 +145,8 @@ static void connect(void)
 		say("left alone, because no adapter is for the MPI of ", found.pnetcdf);
 	} else {
 		void *adapter = load(found.abi->adapter);
-		adapter_fn *start =
-			adapter ? (adapter_fn *)dlsym(adapter, "plfs_netcdf_adapter") : NULL;
+		adapter_fn *start = adapter ? (adapter_fn *)dlsym(adapter, "plfs_netcdf_adapter")
+					    : NULL;
 		if (start)
 			calls = start(real_calls, find);
 		else

@@ -15,8 +15,8 @@ _Static_assert(FUNCTIONS == 869, "functions.def lists all of PnetCDF");
 typedef void *find_fn(const char *name);
 
 /* What an adapter exports as plfs_netcdf_adapter: takes PnetCDF's own functions, and what finds
- * others, and gives the door's, in the order of functions.def. A function that the PnetCDF lacks has
- * a stand-in. */
+ * others, and gives the door's, in the order of functions.def. A function that the PnetCDF lacks
+ * has a stand-in. */
 typedef void *const *adapter_fn(void *const real[FUNCTIONS], find_fn *find);
 
 #endif

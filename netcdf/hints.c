@@ -125,7 +125,8 @@ int settings_agree(const struct settings *s, MPI_Comm comm, const char *path)
 	PMPI_Comm_rank(comm, &rank);
 	if (rank == 0)
 		fprintf(stderr,
-			"plfs netcdf: %s: the hints nc_partition* (or PLFS_NC_PARTITION, PNETCDF_HINTS)"
+			"plfs netcdf: %s: the hints nc_partition* (or PLFS_NC_PARTITION, "
+			"PNETCDF_HINTS)"
 			" are not the same on all ranks; give all ranks the same, or none\n",
 			path);
 	return NC_EMULTIDEFINE;

@@ -88,7 +88,8 @@ int door_inq(int ncid, int *ndims, int *nvars, int *natts, int *unlimited)
 /* Not by inq_natts and inq_varnatts of PnetCDF, as these call ncmpi_inq, which is ours. */
 int door_inq_natts(int ncid, int *natts)
 {
-	return file_of(ncid) ? door_inq(ncid, NULL, NULL, natts, NULL) : real->inq_natts(ncid, natts);
+	return file_of(ncid) ? door_inq(ncid, NULL, NULL, natts, NULL)
+			     : real->inq_natts(ncid, natts);
 }
 
 int door_inq_varnatts(int ncid, int varid, int *natts)
@@ -181,7 +182,8 @@ int door_inq_dimlen(int ncid, int dimid, MPI_Offset *length)
 			     : real->inq_dimlen(ncid, dimid, length);
 }
 
-int door_inq_var(int ncid, int varid, char *name, nc_type *type, int *ndims, int *dimids, int *natts)
+int door_inq_var(
+	int ncid, int varid, char *name, nc_type *type, int *ndims, int *dimids, int *natts)
 {
 	struct file *f = file_of(ncid);
 	int rc = real->inq_var(ncid, varid, name, type, ndims, dimids, natts);
@@ -279,7 +281,8 @@ int door_inq_attid(int ncid, int varid, const char *name, int *id)
 static int refuse(struct file *f, const char *name)
 {
 	if (f->rank == 0)
-		say(f, "the attribute %s says how the dataset is partitioned; take another name", name);
+		say(f, "the attribute %s says how the dataset is partitioned; take another name",
+			name);
 	return NC_ENAMEINUSE;
 }
 

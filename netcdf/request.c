@@ -99,7 +99,8 @@ static int element_of(MPI_Datatype type, int *number)
 	int *i = must(calloc((size_t)integers + 1, sizeof *i));
 	MPI_Aint *a = must(calloc((size_t)addresses + 1, sizeof *a));
 	MPI_Datatype *inner = must(calloc((size_t)types, sizeof *inner));
-	int rc = PMPI_Type_get_contents(type, integers, addresses, types, i, a, inner) == MPI_SUCCESS
+	int rc = PMPI_Type_get_contents(type, integers, addresses, types, i, a, inner) ==
+				 MPI_SUCCESS
 			 ? NC_NOERR
 			 : NC_EMPI;
 	int first = -1;
@@ -185,8 +186,8 @@ static void box_add(const struct variable *v, struct request *r, const MPI_Offse
 		r->count++;
 }
 
-static int boxes_make(struct file *f, const struct variable *v, struct request *r,
-	const struct shape *s)
+static int boxes_make(
+	struct file *f, const struct variable *v, struct request *r, const struct shape *s)
 {
 	MPI_Offset records = f->is_writable ? records_of(f) : f->records;
 	int n = s->kind == VARN ? s->num : 1, rc = NC_NOERR;

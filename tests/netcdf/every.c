@@ -19,7 +19,8 @@ static MPI_Offset first;
 		GET; \
 		for (int j = 0; j < (n); j++) \
 			if (got[j] != (ctype)(j + 1)) \
-				t_fail(__FILE__, __LINE__, "%s: element %d is %d", #GET, j, (int)got[j]); \
+				t_fail(__FILE__, __LINE__, "%s: element %d is %d", #GET, j, \
+					(int)got[j]); \
 	} while (0)
 
 #define SHAPES(name, ctype, id, MORE) \
@@ -43,7 +44,8 @@ static MPI_Offset first;
 /* One shape: collective, independent, non-blocking, buffered. */
 #define FOUR(shape, name, ctype, n, ...) \
 	FINE(ncmpi_put_##shape##_##name##_all(ncid, varid, __VA_ARGS__, data)); \
-	BACK(ctype, varid, FINE(ncmpi_get_##shape##_##name##_all(ncid, varid, __VA_ARGS__, got)), n); \
+	BACK(ctype, varid, FINE(ncmpi_get_##shape##_##name##_all(ncid, varid, __VA_ARGS__, got)), \
+		n); \
 	FINE(ncmpi_begin_indep_data(ncid)); \
 	FINE(ncmpi_put_##shape##_##name(ncid, varid, __VA_ARGS__, data)); \
 	BACK(ctype, varid, FINE(ncmpi_get_##shape##_##name(ncid, varid, __VA_ARGS__, got)), n); \
@@ -58,7 +60,8 @@ static MPI_Offset first;
 
 #define MANY(shape, name, ctype, n, ...) \
 	FINE(ncmpi_mput_##shape##_##name##_all(ncid, 1, varids __VA_ARGS__, several)); \
-	BACK(ctype, varid, FINE(ncmpi_mget_##shape##_##name##_all(ncid, 1, varids __VA_ARGS__, got_list)); \
+	BACK(ctype, varid, \
+		FINE(ncmpi_mget_##shape##_##name##_all(ncid, 1, varids __VA_ARGS__, got_list)); \
 		memcpy(got, got_several, (n) * sizeof *got), n);
 
 #define BOXES(name, ctype) \

@@ -1,7 +1,8 @@
-/* random DIR SEED CASES: datasets of random shapes, types and hints, with each operation done twice,
- * on a partitioned dataset and on a plain one. Return codes and inquiries are the same; data is that
- * of a model, and of the plain dataset. That one may be wrong (PnetCDF 1.12 confuses the memory of
- * some non-blocking calls): then it is not asked any more, and the last line counts such cases. */
+/* random DIR SEED CASES: datasets of random shapes, types and hints, with each operation done
+ * twice, on a partitioned dataset and on a plain one. Return codes and inquiries are the same; data
+ * is that of a model, and of the plain dataset. That one may be wrong (PnetCDF 1.12 confuses the
+ * memory of some non-blocking calls): then it is not asked any more, and the last line counts such
+ * cases. */
 #include "t.h"
 
 /* A generator that all ranks share, and one for each. */
@@ -36,8 +37,9 @@ static struct {
 	MPI_Offset records;
 } d;
 
-static const MPI_Datatype TYPES[] = {MPI_SIGNED_CHAR, MPI_UNSIGNED_CHAR, MPI_SHORT, MPI_UNSIGNED_SHORT,
-	MPI_INT, MPI_UNSIGNED, MPI_FLOAT, MPI_DOUBLE, MPI_LONG_LONG_INT, MPI_UNSIGNED_LONG_LONG};
+static const MPI_Datatype TYPES[] = {MPI_SIGNED_CHAR, MPI_UNSIGNED_CHAR, MPI_SHORT,
+	MPI_UNSIGNED_SHORT, MPI_INT, MPI_UNSIGNED, MPI_FLOAT, MPI_DOUBLE, MPI_LONG_LONG_INT,
+	MPI_UNSIGNED_LONG_LONG};
 #define NTYPES 10
 
 static int size_of(MPI_Datatype type)
@@ -136,8 +138,8 @@ static void fill(void *memory, MPI_Datatype type, int op, int v, const MPI_Offse
 }
 
 /* Puts what all ranks have put into the model. */
-static void learn(int op, int v, const MPI_Offset *start, const MPI_Offset *count,
-	const MPI_Offset *stride)
+static void learn(
+	int op, int v, const MPI_Offset *start, const MPI_Offset *count, const MPI_Offset *stride)
 {
 	MPI_Offset mine[12], all[12 * 16];
 	memcpy(mine, start, 4 * sizeof *mine);
@@ -191,9 +193,9 @@ static void verify(int op, const char *what, int v, size_t from, size_t bytes)
 	while (at < end && memory[CUT][at] == kept[at])
 		at++;
 	if (at < end && is_cut)
-		t_fail(__FILE__, __LINE__, "operation %d, %s: byte %zu of %zu is %02x, expected %02x",
-			op, what, at - from, bytes, (unsigned char)memory[CUT][at],
-			(unsigned char)kept[at]);
+		t_fail(__FILE__, __LINE__,
+			"operation %d, %s: byte %zu of %zu is %02x, expected %02x", op, what,
+			at - from, bytes, (unsigned char)memory[CUT][at], (unsigned char)kept[at]);
 	if (at < end || memcmp(memory[WHOLE] + from, kept + from, bytes) != 0)
 		plain_is_right = false;
 }
@@ -219,10 +221,10 @@ static int put_or_get(int ncid, int v, bool put, bool all, enum form form, const
 	(post ? (put ? (buffered ? ncmpi_bput_##name(__VA_ARGS__, data, times, user, post) \
 				 : ncmpi_iput_##name(__VA_ARGS__, data, times, user, post)) \
 		     : ncmpi_iget_##name(__VA_ARGS__, data, times, user, post)) \
-	 : all ? (put ? ncmpi_put_##name##_all(__VA_ARGS__, data, times, user) \
-		      : ncmpi_get_##name##_all(__VA_ARGS__, data, times, user)) \
-	       : (put ? ncmpi_put_##name(__VA_ARGS__, data, times, user) \
-		      : ncmpi_get_##name(__VA_ARGS__, data, times, user)))
+		: all ? (put ? ncmpi_put_##name##_all(__VA_ARGS__, data, times, user) \
+			     : ncmpi_get_##name##_all(__VA_ARGS__, data, times, user)) \
+		      : (put ? ncmpi_put_##name(__VA_ARGS__, data, times, user) \
+			     : ncmpi_get_##name(__VA_ARGS__, data, times, user)))
 	switch (form) {
 	case STRIDED:
 		rc = CALL(vars, ncid, v, start, count, stride);
@@ -348,13 +350,13 @@ static void operate(int op)
 			memcpy(memory[1], memory[0], bytes);
 			fill(kept, type, put ? op : FROM_MODEL, v, start, count, stride, imap);
 			for (int f = 0; f < BOTH; f++)
-				rc[f] = put_or_get(d.ncid[f], v, put, all, form, start, count, stride,
-					imap, memory[f], type, n, NULL, false);
+				rc[f] = put_or_get(d.ncid[f], v, put, all, form, start, count,
+					stride, imap, memory[f], type, n, NULL, false);
 			SAME(rc[CUT], NC_NOERR);
 			if (plain_is_right)
 				SAME(rc[CUT], rc[WHOLE]);
-			snprintf(what, sizeof what, "%s of variable %d, form %d%s", put ? "put" : "get",
-				v, form, all ? "" : ", independent");
+			snprintf(what, sizeof what, "%s of variable %d, form %d%s",
+				put ? "put" : "get", v, form, all ? "" : ", independent");
 			verify(op, what, v, 0, bytes);
 		} else {
 			memset(count, 0, sizeof count);
@@ -398,14 +400,17 @@ static void operate(int op)
 				for (int j = 0; j < 4; j++)
 					imap[j] *= 2;
 			memset(kept + used, 0x55, (bytes + 63) / 64 * 64);
-			fill(kept + used, type, put ? op : FROM_MODEL, v, start, count, stride, imap);
+			fill(kept + used, type, put ? op : FROM_MODEL, v, start, count, stride,
+				imap);
 			for (int f = 0; f < BOTH; f++) {
 				memset(memory[f] + used, 0x55, (bytes + 63) / 64 * 64);
 				/* The same value, whichever of several puts is last. */
 				if (put)
-					fill(memory[f] + used, type, op, v, start, count, stride, imap);
-				FINE(put_or_get(d.ncid[f], v, put, false, form, start, count, stride,
-					imap, memory[f] + used, type, n, &ids[f][count_ids], buffered));
+					fill(memory[f] + used, type, op, v, start, count, stride,
+						imap);
+				FINE(put_or_get(d.ncid[f], v, put, false, form, start, count,
+					stride, imap, memory[f] + used, type, n, &ids[f][count_ids],
+					buffered));
 			}
 			used += (bytes + 63) / 64 * 64;
 			of[count_ids++] = v;
@@ -429,8 +434,11 @@ static void operate(int op)
 			}
 		}
 		for (int i = 0; i < count_ids; i++)
-			verify(op, buffered ? "bput" : put ? "iput" : "iget", of[i], at[i],
-				at[i + 1] - at[i]);
+			verify(op,
+				buffered ? "bput"
+				: put	 ? "iput"
+					 : "iget",
+				of[i], at[i], at[i + 1] - at[i]);
 	}
 	if (buffered)
 		for (int f = 0; f < BOTH; f++)
@@ -475,8 +483,8 @@ static void compare(bool is_new)
 		nc_type type[BOTH];
 		int ndims[BOTH], dims[BOTH][4], natts[BOTH];
 		for (int f = 0; f < BOTH; f++)
-			FINE(ncmpi_inq_var(d.ncid[f], v, name[f], &type[f], &ndims[f], dims[f],
-				&natts[f]));
+			FINE(ncmpi_inq_var(
+				d.ncid[f], v, name[f], &type[f], &ndims[f], dims[f], &natts[f]));
 		CHECK(strcmp(name[CUT], name[WHOLE]) == 0);
 		SAME(type[CUT], type[WHOLE]);
 		SAME(ndims[CUT], ndims[WHOLE]);
@@ -525,8 +533,8 @@ static void define_var(int v)
 	bool filled = below(&common, 3) == 0, described = below(&common, 2);
 	for (int f = 0; f < BOTH; f++) {
 		int id;
-		FINE(ncmpi_def_var(d.ncid[f], name, d.var[v].type, d.var[v].ndims, d.var[v].dims,
-			&id));
+		FINE(ncmpi_def_var(
+			d.ncid[f], name, d.var[v].type, d.var[v].ndims, d.var[v].dims, &id));
 		SAME(id, v);
 		if (filled)
 			FINE(ncmpi_def_var_fill(d.ncid[f], v, 0, NULL));
@@ -591,7 +599,8 @@ static void one(const char *dir, uint64_t seed)
 				d.records += more;
 			for (int v = 0; v < d.nvars; v++)
 				if (d.var[v].is_record)
-					whole(op, v, v < d.filled ? old : 0, v < d.filled ? more : d.records);
+					whole(op, v, v < d.filled ? old : 0,
+						v < d.filled ? more : d.records);
 		}
 		for (int v = d.filled; v < d.nvars; v++)
 			if (!d.var[v].is_record)
@@ -636,7 +645,8 @@ int main(int argc, char **argv)
 	uint64_t seed = strtoull(argv[2], NULL, 10);
 	for (int i = 0; i < atoi(argv[3]); i++) {
 		if (rank == 0)
-			fprintf(stderr, "case %llu\n", (unsigned long long)seed + (unsigned long long)i);
+			fprintf(stderr, "case %llu\n",
+				(unsigned long long)seed + (unsigned long long)i);
 		one(argv[1], seed + (uint64_t)i);
 	}
 	if (rank == 0)

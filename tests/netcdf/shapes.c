@@ -1,9 +1,9 @@
 /* shapes SHAPE write|read FILE: what known programs write, with contents that say where they are.
  *
  *   coll_perf  a cube, each rank a block of it
- *   flash      24 variables of (blocks, z, y, x), rows of blocks of each rank, by iput and wait_all,
- *              and what describes them
- *   s3d        a record each step: yspecies(t, 11, z, y, x), u(t, 3, z, y, x), temp(t, z, y, x) */
+ *   flash      24 variables of (blocks, z, y, x), rows of blocks of each rank, by iput and
+ * wait_all, and what describes them s3d        a record each step: yspecies(t, 11, z, y, x), u(t,
+ * 3, z, y, x), temp(t, z, y, x) */
 #include "t.h"
 
 static double value(int v, const MPI_Offset *at, int n)

@@ -1,4 +1,5 @@
-/* What the programs of tests/netcdf share: checks that say where, on which rank, and end the job. */
+/* What the programs of tests/netcdf share: checks that say where, on which rank, and end the job.
+ */
 #ifndef T_H
 #define T_H
 
