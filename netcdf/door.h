@@ -39,7 +39,7 @@ _Static_assert(
 	OTHER(inq_var_fill) \
 	OTHER(inq_att) \
 	OTHER(inq_buffer_size) \
-	OTHER(inq_path) \
+	OTHER(inq_varoffset) \
 	OTHER(get_att)
 struct other {
 #define OTHER(name) __typeof__(ncmpi_##name) *name;
@@ -120,7 +120,9 @@ struct file {
 	struct settings settings;
 	char run[17]; /* in master and partitions: they belong together */
 	enum mode mode;
-	bool is_writable, is_written, is_named; /* named: the master names the partitions */
+	bool is_writable, is_written;
+	bool is_named;	   /* the master names the partitions */
+	bool is_undefined; /* the last end of define mode failed, on some rank */
 	int format;
 	int nvars;
 	struct variable *vars;

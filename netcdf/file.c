@@ -354,14 +354,21 @@ int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *nc
 /* The end of define mode. */
 static int leave_define(struct file *f, const MPI_Offset *align)
 {
-	int rc = f->mode == DEFINE ? master_define(f) : NC_NOERR;
-	if (rc != NC_NOERR)
+	bool was_define = f->mode == DEFINE;
+	int rc = was_define ? master_define(f) : NC_NOERR;
+	if (rc == NC_NOERR)
+		rc = align ? real->_enddef(f->ncid, align[0], align[1], align[2], align[3])
+			   : real->enddef(f->ncid);
+	if (!was_define)
 		return rc;
-	rc = align ? real->_enddef(f->ncid, align[0], align[1], align[2], align[3])
-		   : real->enddef(f->ncid);
-	if (rc != NC_NOERR || f->mode != DEFINE)
-		return rc;
-	f->mode = COLLECTIVE;
+	/* Ranks whose definitions differ are told so by PnetCDF, each for itself; there are no
+	 * partitions that all could agree on, then. */
+	int all = agree(f->comm, rc);
+	f->is_undefined = all != NC_NOERR;
+	if (rc == NC_NOERR)
+		f->mode = COLLECTIVE;
+	if (f->is_undefined)
+		return rc != NC_NOERR ? rc : NC_EMULTIDEFINE;
 	return partitions_are_stale(f) ? partitions_define(f, align) : NC_NOERR;
 }
 
@@ -465,7 +472,14 @@ int door_close(int ncid)
 	struct file *f = file_of(ncid);
 	if (!f)
 		return real->close(ncid);
-	int rc = f->mode == DEFINE ? leave_define(f, NULL) : NC_NOERR;
+	int rc = NC_NOERR;
+	if (f->is_undefined) {
+		handles_close(f);
+		file_free(f);
+		return real->close(ncid);
+	}
+	if (f->mode == DEFINE)
+		rc = leave_define(f, NULL);
 	if (f->first) {
 		requests_drop(f);
 		rc = rc == NC_NOERR ? NC_EPENDING : rc;

@@ -9,7 +9,7 @@ enum function {
 	FUNCTIONS
 };
 
-_Static_assert(FUNCTIONS == 869, "functions.def lists all of PnetCDF");
+_Static_assert(FUNCTIONS == 868, "functions.def lists all of PnetCDF");
 
 /* Finds a function of PnetCDF's own, by its name with ncmpi_; NULL if it has none. */
 typedef void *find_fn(const char *name);

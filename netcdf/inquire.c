@@ -210,16 +210,6 @@ int door_inq_vardimid(int ncid, int varid, int *dimids)
 				   : real->inq_vardimid(ncid, varid, dimids);
 }
 
-int door_inq_varoffset(int ncid, int varid, MPI_Offset *offset)
-{
-	struct file *f = cut_of(ncid, varid);
-	if (!f)
-		return real->inq_varoffset(ncid, varid, offset);
-	if (f->rank == 0)
-		say(f, "ncmpi_inq_varoffset: the variable is partitioned, and is in no one place");
-	return NC_ENOTSUPPORT;
-}
-
 int door_inq_put_size(int ncid, MPI_Offset *size)
 {
 	struct file *f = file_of(ncid);

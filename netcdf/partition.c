@@ -146,7 +146,7 @@ int extent_of(struct file *f, int k, int ncid, MPI_Offset *needed, MPI_Offset *p
 			part_of(var, k, &low, &length);
 			for (int d = var->is_record; d < var->ndims; d++)
 				bytes *= d == var->dim ? length : var->length[d];
-			rc = real->inq_varoffset(ncid, id, &at);
+			rc = other.inq_varoffset(ncid, id, &at);
 			if (var->is_record)
 				at += (records - 1) * record;
 			if (rc == NC_NOERR && (!var->is_record || records > 0) &&
