@@ -266,7 +266,7 @@ void stale_find(struct stale *stale, const char *path)
 	if (run && strlen(run) == 16) {
 		strcpy(stale->run, run);
 		stale->paths = names_of(ncid, &stale->count);
-		for (int k = 0; k < stale->count; k++) {
+		for (int k = 0; stale->paths && k < stale->count; k++) {
 			char *name = stale->paths[k];
 			stale->paths[k] = path_of(path, name);
 			free(name);
@@ -278,7 +278,7 @@ void stale_find(struct stale *stale, const char *path)
 
 void stale_remove(struct stale *stale, bool wanted)
 {
-	for (int k = 0; k < stale->count; k++) {
+	for (int k = 0; stale->paths && k < stale->count; k++) {
 		int ncid;
 		char *run = NULL;
 		if (wanted && real->open(MPI_COMM_SELF, stale->paths[k], NC_NOWRITE, MPI_INFO_NULL,
