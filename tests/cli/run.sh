@@ -282,9 +282,24 @@ t_run_flags_after_the_command_are_the_commands() {
     [ "$(plfs run -- echo --mount x -h)" = "--mount x -h" ]
     [ "$(plfs run echo --mount x)" = "--mount x" ]
 }
+# What plfs nc does with datasets is in tests/netcdf; this needs no PnetCDF.
+t_nc_says_what_is_no_dataset() {
+    echo hello > text
+    for command in ls check; do
+        fails plfs nc $command text missing 2> err
+        grep -q "plfs: nc: cannot read text: it is no NetCDF file" err && grep -q "missing: it is missing" err
+    done
+    fails plfs nc merge text out 2> err
+    [ ! -e out ]
+    fails plfs run --partition=1001 -- true 2> err
+    grep -q 1001 err
+}
 t_run_nested_and_with_other_preloads() {
     plfs run -- plfs run -- bash -c 'echo hi > plfs.d/f; echo "$LD_PRELOAD"' > out
-    [ "$(tail -1 out)" = "$build/lib/plfs/libplfs_preload.so:$build/lib/plfs/libplfs_mpi.so" ]
+    # That for NetCDF is there if PnetCDF was at build.
+    local list=$build/lib/plfs/libplfs_preload.so:$build/lib/plfs/libplfs_mpi.so netcdf=$build/lib/plfs/libplfs_netcdf.so
+    [ ! -e "$netcdf" ] || list=$list:$netcdf
+    [ "$(tail -1 out)" = "$list" ]
     [ "$(plfs cat plfs.d/f)" = hi ]
 }
 t_run_backends() {
