@@ -165,7 +165,8 @@ int door_create(MPI_Comm comm, const char *path, int cmode, MPI_Info info, int *
 		stale_find(&stale, path);
 	rc = real->create(comm, path, cmode, info, ncidp);
 	stale_remove(&stale, rc == NC_NOERR);
-	if (rc != NC_NOERR) {
+	/* As in open. */
+	if (agree(comm, rc) != NC_NOERR) {
 		settings_free(&settings);
 		return rc;
 	}
@@ -307,7 +308,8 @@ int door_delete(const char *path, MPI_Info info)
 int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *ncidp)
 {
 	int rc = real->open(comm, path, omode, info, ncidp);
-	if (rc != NC_NOERR)
+	/* Ranks may have asked for different modes, which only some are told. */
+	if (agree(comm, rc) != NC_NOERR)
 		return rc;
 	char *run = global_text(*ncidp, "partition_run");
 	int count = 0;
@@ -351,6 +353,22 @@ int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *nc
 	return rc;
 }
 
+/* Of what is cut and how; positive. */
+static int64_t definitions_digest(const struct file *f)
+{
+	uint64_t sum = 0xcbf29ce484222325;
+	for (int i = 0; i < f->nvars; i++) {
+		const struct variable *v = &f->vars[i];
+		int64_t numbers[] = {i, v->is_cut, v->type, v->ndims, v->dim, v->parts};
+		for (size_t j = 0; j < 6; j++)
+			sum = (sum ^ (uint64_t)numbers[j]) * 0x100000001b3;
+		for (int d = 0; v->is_cut && d < v->ndims; d++)
+			sum = (sum ^ (uint64_t)v->dimids[d] ^ (uint64_t)v->length[d] << 20) *
+			      0x100000001b3;
+	}
+	return (int64_t)(sum >> 2) + 1;
+}
+
 /* The end of define mode. */
 static int leave_define(struct file *f, const MPI_Offset *align)
 {
@@ -361,10 +379,15 @@ static int leave_define(struct file *f, const MPI_Offset *align)
 			   : real->enddef(f->ncid);
 	if (!was_define)
 		return rc;
-	/* Ranks whose definitions differ are told so by PnetCDF, each for itself; there are no
-	 * partitions that all could agree on, then. */
-	int all = agree(f->comm, rc);
-	f->is_undefined = all != NC_NOERR;
+	/* Ranks whose definitions differ are told so by PnetCDF, each for itself, but not what
+	 * differs in variables that are cut. There are no partitions that all could agree on, then.
+	 */
+	int64_t digest = definitions_digest(f), mine[3] = {rc, digest, -digest}, least[3];
+	if (PMPI_Allreduce(mine, least, 3, MPI_INT64_T, MPI_MIN, f->comm) != MPI_SUCCESS)
+		return NC_EMPI;
+	f->is_undefined = least[0] != NC_NOERR || least[1] != -least[2];
+	if (least[1] != -least[2] && f->rank == 0)
+		say(f, "ranks have defined different variables; nothing is partitioned");
 	if (rc == NC_NOERR)
 		f->mode = COLLECTIVE;
 	if (f->is_undefined)

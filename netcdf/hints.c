@@ -13,6 +13,9 @@
 #define MOST_PARTS 1000
 /* Of a delegate. 16 MiB: that of ROMIO's aggregators (cb_buffer_size). */
 #define BUFFER_BYTES (16 << 20)
+/* In memory an element may have eight times the bytes that it has in the file, and messages have
+ * lengths of 31 bits. */
+#define MOST_BUFFER (128 << 20)
 /* A variable of one dimension that is smaller is not worth a file for each part. */
 #define MIN_BYTES (1 << 20)
 
@@ -51,7 +54,7 @@ static void take(struct settings *s, const char *key, const char *value)
 	else if (strcmp(key, "nc_partition_min_bytes") == 0)
 		take_number(&s->min_bytes, value, 0, INT64_MAX);
 	else if (strcmp(key, "nc_partition_buffer") == 0)
-		take_number(&s->buffer, value, 4096, 1 << 30);
+		take_number(&s->buffer, value, 4096, MOST_BUFFER);
 	else if (strcmp(key, "nc_partition_exchange") == 0)
 		s->exchange = is_true(value);
 }
