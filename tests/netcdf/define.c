@@ -194,6 +194,16 @@ static void refusals(void)
 		GIVES(NC_EMULTIDEFINE, ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
 		t_free(&info);
 	}
+	/* What is too large for a partition in its format is told at the end of define mode. */
+	info = t_hints(2, NULL);
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
+	FINE(ncmpi_def_dim(ncid, "y", 4, &dims[0]));
+	FINE(ncmpi_def_dim(ncid, "x", 1 << 30, &dims[1]));
+	FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+	FINE(ncmpi_def_var(ncid, "w", NC_INT, 2, dims, &v));
+	GIVES(NC_EVARSIZE, ncmpi_enddef(ncid));
+	ncmpi_close(ncid);
+	t_free(&info);
 	/* An abort leaves nothing; what was created before it is gone, as PnetCDF's own is. */
 	info = t_hints(2, NULL);
 	FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
