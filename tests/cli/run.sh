@@ -729,11 +729,11 @@ t_root_with_backends_is_removed() {
     local in_m=(env PLFS_WORKLOAD=shared plfs run --mount m --backend "$PWD/one" --)
     "${in_m[@]}" sh -c 'echo a > m/f; echo b > m/g; kill -9 $$' 2> /dev/null || true
     [ -e m/.plfs/backends/0001 ]
-    "${in_m[@]}" sh -c 'exec 3> m/open; echo a >&3; while [ ! -e done ]; do sleep 0.1; done; echo b >&3' &
+    "${in_m[@]}" sh -c 'exec 3> m/open; echo a >&3; while [ ! -e go ]; do sleep 0.1; done; echo b >&3' &
     while [ ! -e m/open ]; do sleep 0.1; done
     fails plfs rm -r m 2> err
     grep -q "data of files that are open" err && grep -qx "state active" m/.plfs/backends/0001
-    touch done
+    touch go
     wait $!
     plfs rm -r m
     [ ! -e m ] && [ "$(cd one && find . | sort | tr '\n' ' ')" = ". ./.plfs ./.plfs/identity " ]

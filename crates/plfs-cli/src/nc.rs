@@ -303,7 +303,7 @@ fn ls(out: &mut Out, path: &Path, json: bool) -> Result<(), Fail> {
     });
     let bytes = |p: &Partition| Some(p.found.as_ref().ok()?.0.metadata().ok()?.len());
     let listed = Listed {
-        path: JsonPath::of(path.to_owned()),
+        path: JsonPath::of(path),
         format: format!("CDF-{}", merged.version),
         run: dataset.run.clone(),
         records: merged.records,
@@ -345,7 +345,7 @@ fn check(out: &mut Out, path: &Path, json: bool) -> Result<(), Fail> {
     let faults = Dataset::open(path)?.faults();
     let is_sound = faults.is_empty();
     if json {
-        out.json(&Checked { path: JsonPath::of(path.to_owned()), faults })?;
+        out.json(&Checked { path: JsonPath::of(path), faults })?;
     } else if is_sound {
         out.line(format_args!("{}: sound", show(path)))?;
     } else {
