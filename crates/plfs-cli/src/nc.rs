@@ -310,7 +310,7 @@ fn ls(out: &mut Out, path: &Path, json: bool) -> Result<(), Fail> {
         partitions: dataset
             .partitions
             .iter()
-            .map(|p| ListedPartition { path: JsonPath::of(p.path.clone()), bytes: bytes(p) })
+            .map(|p| ListedPartition { path: JsonPath::of(&p.path), bytes: bytes(p) })
             .collect(),
         variables: variables.collect(),
     };
