@@ -7,7 +7,7 @@
 //! link that appears between two calls, or during one, is refused or is not met; it is never
 //! followed.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -58,7 +58,7 @@ struct Anchor {
     /// The root's own path has links, so that it has to be opened by itself.
     is_linked: AtomicBool,
     /// Device and inode of the place's directory, for a view that keeps nothing and has found it.
-    found: OnceLock<(u64, u64)>,
+    found: OnceLock<(CString, (u64, u64))>,
 }
 
 /// Where an anchor is; one for all views of it.
@@ -555,16 +555,17 @@ impl Spot<'_> {
     /// The stat of a place's directory by its path, if it is the one that was found there before:
     /// so no link led elsewhere. One call, for a view that keeps nothing.
     pub fn found_before(&self, links: Links) -> Option<rustix::fs::Stat> {
-        let found =
+        let (path, found) =
             (links == Links::Follow && self.is_place()).then(|| self.anchor.found.get())??;
-        let stat = retry_on_intr(|| rustix::fs::stat(self.path)).ok()?;
+        let stat = retry_on_intr(|| rustix::fs::stat(path)).ok()?;
         (*found == (stat.st_dev, stat.st_ino)).then_some(stat)
     }
 
     /// Notes what was found for [`Spot::found_before`].
     pub fn note_found(&self, stat: &rustix::fs::Stat) {
         if self.is_place() {
-            let _ = self.anchor.found.set((stat.st_dev, stat.st_ino));
+            let path = CString::new(self.path.as_os_str().as_bytes());
+            let _ = path.map(|path| self.anchor.found.set((path, (stat.st_dev, stat.st_ino))));
         }
     }
 
