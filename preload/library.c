@@ -152,8 +152,10 @@ struct dynamic {
 
 static void free_dynamic(struct dynamic *d)
 {
+	/* By libc, so that ThreadSanitizer does not take the next thread that gets this memory for
+	 * one that races with us. */
 	if (d)
-		RAW(SYS_munmap, d, sizeof *d);
+		munmap(d, sizeof *d);
 }
 
 static bool read_dynamic(struct dynamic *d)
