@@ -5,6 +5,7 @@
  * symbol, because some MPIs' constants are data symbols that only MPI programs have, and not on
  * libplfs, which the adapter loads. */
 #include "front.h"
+#include "libraries.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -106,31 +107,6 @@ static void *const STAND_INS[FUNCTIONS] = {
 #include "functions.def"
 };
 
-/* The soname of a loaded object, or NULL. */
-static const char *soname_of(const struct dl_phdr_info *object)
-{
-	for (int i = 0; i < object->dlpi_phnum; i++) {
-		if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
-			continue;
-		const ElfW(Dyn) *entry = (const void *)(object->dlpi_addr +
-							object->dlpi_phdr[i].p_vaddr);
-		ElfW(Addr) strings = 0, name = 0;
-		bool named = false;
-		for (; entry->d_tag != DT_NULL; entry++) {
-			if (entry->d_tag == DT_STRTAB)
-				strings = entry->d_un.d_ptr;
-			else if (entry->d_tag == DT_SONAME)
-				name = entry->d_un.d_val, named = true;
-		}
-		/* The loader has relocated the address, except on machines where the section is
-		 * read-only. */
-		if (strings && strings < object->dlpi_addr)
-			strings += object->dlpi_addr;
-		return named && strings ? (const char *)(strings + name) : NULL;
-	}
-	return NULL;
-}
-
 #define OTHERS 8
 
 struct found {
@@ -186,21 +162,6 @@ static void *find_mpi(struct found *found)
 	return NULL;
 }
 
-/* dlopen of an adapter, which is in our directory. */
-static void *load(const char *name)
-{
-	Dl_info self;
-	if (!dladdr((void *)plfs_mpi_find, &self) || !self.dli_fname)
-		return NULL;
-	const char *slash = strrchr(self.dli_fname, '/');
-	char path[PATH_MAX];
-	int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - self.dli_fname) : 0,
-		self.dli_fname, name);
-	if (n < 0 || (size_t)n >= sizeof path)
-		return NULL;
-	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
 static void connect(void)
 {
 	static struct found found;
@@ -232,7 +193,7 @@ static void connect(void)
 	} else if (!found.abi) {
 		say("left alone, because no adapter is for this MPI: ", found.path);
 	} else {
-		void *adapter = load(found.abi->adapter);
+		void *adapter = load_beside((void *)plfs_mpi_find, found.abi->adapter);
 		adapter_fn *start = adapter ? (adapter_fn *)dlsym(adapter, "plfs_mpi_adapter")
 					    : NULL;
 		if (start)

@@ -133,16 +133,11 @@ static int post_whole(
 /* As PnetCDF does it: all are posted and waited for. */
 static int multiple(struct file *f, const struct several *s)
 {
-	bool all = s->how & ALL, put = s->how & PUT;
-	if (put && !f->is_writable)
-		return NC_EPERM;
-	if (f->mode == DEFINE)
-		return NC_EINDEFINE;
-	if (all && f->mode == INDEPENDENT)
-		return NC_EINDEP;
-	if (!all && f->mode != INDEPENDENT)
-		return NC_ENOTINDEP;
-	int n = s->num > 0 ? s->num : 0, count = 0, rc = NC_NOERR;
+	int rc = mode_allows(f, s->how);
+	if (rc != NC_NOERR)
+		return rc;
+	bool all = s->how & ALL;
+	int n = s->num > 0 ? s->num : 0, count = 0;
 	int *ids = must(calloc((size_t)n + 1, sizeof *ids));
 	for (int i = 0; i < n && rc == NC_NOERR; i++) {
 		int varid = s->varids[i];

@@ -225,6 +225,8 @@ struct request {
 
 enum how { PUT = 1, ALL = 2, LATER = 4, BUFFERED = 8 };
 
+/* NC_NOERR if a call of this kind may be made now. */
+int mode_allows(const struct file *f, int how);
 /* One call of put, get, iput, iget or bput on a cut variable. */
 int transfer(struct file *f, int varid, int how, const struct shape *shape, const void *buffer,
 	MPI_Offset count, MPI_Datatype type, int *id);

@@ -5,6 +5,7 @@
  * libplfs_mpi.so does: mpi/front.c says why. A program may also be linked to it, before it is
  * linked to PnetCDF. */
 #include "front.h"
+#include "../mpi/libraries.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -57,31 +58,6 @@ static int without_pnetcdf(void)
 	return NOT_THERE;
 }
 
-/* The soname of a loaded object, or NULL. */
-static const char *soname_of(const struct dl_phdr_info *object)
-{
-	for (int i = 0; i < object->dlpi_phnum; i++) {
-		if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
-			continue;
-		const ElfW(Dyn) *entry = (const void *)(object->dlpi_addr +
-							object->dlpi_phdr[i].p_vaddr);
-		ElfW(Addr) strings = 0, name = 0;
-		bool named = false;
-		for (; entry->d_tag != DT_NULL; entry++) {
-			if (entry->d_tag == DT_STRTAB)
-				strings = entry->d_un.d_ptr;
-			else if (entry->d_tag == DT_SONAME)
-				name = entry->d_un.d_val, named = true;
-		}
-		/* The loader has relocated the address, except on machines where the section is
-		 * read-only. */
-		if (strings && strings < object->dlpi_addr)
-			strings += object->dlpi_addr;
-		return named && strings ? (const char *)(strings + name) : NULL;
-	}
-	return NULL;
-}
-
 static struct {
 	const struct abi *abi;
 	char pnetcdf[PATH_MAX]; /* the path of the library, "" if it is not loaded */
@@ -115,21 +91,6 @@ static void *find(const char *name)
 	return handle ? dlsym(handle, name) : NULL;
 }
 
-/* dlopen of an adapter, which is in our directory. */
-static void *load(const char *name)
-{
-	Dl_info self;
-	if (!dladdr((void *)plfs_netcdf_find, &self) || !self.dli_fname)
-		return NULL;
-	const char *slash = strrchr(self.dli_fname, '/');
-	char path[PATH_MAX];
-	int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - self.dli_fname) : 0,
-		self.dli_fname, name);
-	if (n < 0 || (size_t)n >= sizeof path)
-		return NULL;
-	return dlopen(path, RTLD_NOW | RTLD_LOCAL);
-}
-
 static void connect(void)
 {
 	dl_iterate_phdr(look_at, NULL);
@@ -144,7 +105,7 @@ static void connect(void)
 	} else if (!found.abi) {
 		say("left alone, because no adapter is for the MPI of ", found.pnetcdf);
 	} else {
-		void *adapter = load(found.abi->adapter);
+		void *adapter = load_beside((void *)plfs_netcdf_find, found.abi->adapter);
 		adapter_fn *start = adapter ? (adapter_fn *)dlsym(adapter, "plfs_netcdf_adapter")
 					    : NULL;
 		if (start)

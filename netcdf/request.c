@@ -479,6 +479,20 @@ static int carry_out(struct file *f, struct request *r, bool put, bool all)
 	return rc;
 }
 
+int mode_allows(const struct file *f, int how)
+{
+	bool all = how & ALL;
+	if ((how & PUT) && !f->is_writable)
+		return NC_EPERM;
+	if (f->mode == DEFINE)
+		return NC_EINDEFINE;
+	if (all && f->mode == INDEPENDENT)
+		return NC_EINDEP;
+	if (!all && f->mode != INDEPENDENT)
+		return NC_ENOTINDEP;
+	return NC_NOERR;
+}
+
 int transfer(struct file *f, int varid, int how, const struct shape *shape, const void *buffer,
 	MPI_Offset count, MPI_Datatype type, int *id)
 {
@@ -502,15 +516,10 @@ int transfer(struct file *f, int varid, int how, const struct shape *shape, cons
 			*id = r->id;
 		return NC_NOERR;
 	}
+	int wrong = mode_allows(f, how);
+	if (wrong != NC_NOERR)
+		return wrong;
 	bool all = how & ALL, put = how & PUT;
-	if (put && !f->is_writable)
-		return NC_EPERM;
-	if (f->mode == DEFINE)
-		return NC_EINDEFINE;
-	if (all && f->mode == INDEPENDENT)
-		return NC_EINDEP;
-	if (!all && f->mode != INDEPENDENT)
-		return NC_ENOTINDEP;
 	int rc = request_make(f, varid, how, shape, buffer, count, type, &r);
 	if (!all && rc != NC_NOERR)
 		return rc;

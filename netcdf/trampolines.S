@@ -35,44 +35,8 @@ ncmpi_\name:
 	.set index, index + 1
 	.endm
 
-	.type find_and_jump, %function
-find_and_jump:
-#if defined(__x86_64__)
-	pushq %rdi
-	pushq %rsi
-	pushq %rdx
-	pushq %rcx
-	pushq %r8
-	pushq %r9
-	subq $8, %rsp
-	movl %eax, %edi
-	call plfs_netcdf_find
-	addq $8, %rsp
-	popq %r9
-	popq %r8
-	popq %rcx
-	popq %rdx
-	popq %rsi
-	popq %rdi
-	jmpq *%rax
-#else
-	stp x29, x30, [sp, #-80]!
-	mov x29, sp
-	stp x0, x1, [sp, #16]
-	stp x2, x3, [sp, #32]
-	stp x4, x5, [sp, #48]
-	stp x6, x7, [sp, #64]
-	mov x0, x17
-	bl plfs_netcdf_find
-	mov x16, x0
-	ldp x0, x1, [sp, #16]
-	ldp x2, x3, [sp, #32]
-	ldp x4, x5, [sp, #48]
-	ldp x6, x7, [sp, #64]
-	ldp x29, x30, [sp], #80
-	br x16
-#endif
-	.size find_and_jump, . - find_and_jump
+#define FIND plfs_netcdf_find
+#include "../mpi/find_and_jump.S"
 
 #define NAME(name) TRAMPOLINE name;
 #include "functions.h"

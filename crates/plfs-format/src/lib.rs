@@ -26,7 +26,7 @@ pub mod superblock;
 
 pub use name::Uuid;
 pub(crate) use sum::crc;
-pub use sum::{sum, sum_of_both, sum_on};
+pub use sum::{fnv_1a, sum, sum_of_both, sum_on};
 
 /// Bytes that contradict the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

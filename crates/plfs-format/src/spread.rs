@@ -1,10 +1,10 @@
 //! Directories of the workload flat (FORMAT.md section 13): where the names of a directory are, and
 //! where a name is that does not lie where its hash says.
 
-use crate::Bad;
 use crate::backend::{once, read};
 use crate::name::{self, Uuid};
 use crate::superblock::BACKENDS_MAX;
+use crate::{Bad, fnv_1a};
 
 /// Name of the directory in a root or backend that has shadows and slots.
 pub const DIR: &str = "spread";
@@ -197,9 +197,7 @@ impl Map {
 
     /// Which shadow a name is in: FNV-1a of its bytes, 64 bits, folded to 32, by their number.
     pub fn index_of(&self, name: &[u8]) -> usize {
-        let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = fnv_1a(name.iter().copied());
         ((hash >> 32 ^ hash & 0xffff_ffff) % self.shadows.len().max(1) as u64) as usize
     }
 }

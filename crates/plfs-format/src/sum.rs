@@ -90,6 +90,14 @@ pub fn sum_of_both(before: u32, behind: u32, bytes: u32) -> u32 {
     shifted ^ behind
 }
 
+/// FNV-1a of the bytes, 64 bits: a number that is the same in all processes and builds. No
+/// protection against who wants two texts to have one.
+pub fn fnv_1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

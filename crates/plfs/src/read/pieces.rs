@@ -60,12 +60,10 @@ impl Pieces {
         (from, to): (u64, u64),
         index: &impl Lookup,
     ) -> impl Iterator<Item = Found> {
-        if self.state != state {
-            self.row = None;
-        }
-        if self.state != state || from < self.from || to > self.to {
+        let is_same = self.state == state;
+        if !is_same || from < self.from || to > self.to {
             match &mut self.row {
-                Some(row) if row.next_has(from, to) => {
+                Some(row) if is_same && row.next_has(from, to) => {
                     row.advance();
                     let piece = row.piece;
                     (self.began, self.strides) = (from, 0);

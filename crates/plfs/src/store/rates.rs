@@ -6,6 +6,8 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use plfs_format::fnv_1a;
+
 use super::history::{History, Latencies, Probe, Turn};
 use super::machine::boot_time_ns;
 use super::shm::{SharedPage, WORDS};
@@ -241,12 +243,9 @@ impl Rates {
     }
 }
 
-/// A number of a target's key, never 0. FNV-1a: the same in all processes.
+/// A number of a target's key, never 0.
 fn number_of(key: &Path) -> u64 {
-    let hash = key.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    hash.max(1)
+    fnv_1a(key.as_os_str().as_bytes().iter().copied()).max(1)
 }
 
 /// The first words of all seats.

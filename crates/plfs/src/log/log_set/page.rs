@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use plfs_format::fnv_1a;
 use plfs_format::mark::Mark;
 use plfs_format::name::{self, SegmentRef};
 use plfs_format::superblock::STREAMS_MAX;
@@ -238,12 +239,10 @@ pub(super) fn put_dir(words: &[Word; WORDS], container: &Container) {
 }
 
 /// A number of the directory at `top`, as long as it is there and the machine is up: a path says
-/// nothing of who has it, where directories are renamed and mounted. 0 if nothing is there. FNV-1a.
+/// nothing of who has it, where directories are renamed and mounted. 0 if nothing is there.
 fn root_number(store: &dyn Store, top: &Path) -> u64 {
     store.stat(top, Links::Stay).map_or(0, |stat| {
-        let bytes = stat.dev.to_le_bytes().into_iter().chain(stat.ino.to_le_bytes());
-        let fnv = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        bytes.fold(0xcbf2_9ce4_8422_2325, fnv).max(1)
+        fnv_1a([stat.dev, stat.ino].into_iter().flat_map(u64::to_le_bytes)).max(1)
     })
 }
 
