@@ -47,6 +47,9 @@ pub fn flatten(container: &Container) -> Result<Flattened> {
 const CHEAP_BYTES: u64 = 8 << 20;
 /// Bytes in index logs from which on a flat index pays for a single log: 1,000 records.
 const WORTH_BYTES: u64 = 64 << 10;
+/// Bytes in a single log from which on a flat index is written anew. 16 KiB: whoever opens, appends
+/// and closes reads and replays them three times.
+const WORTH_AGAIN_BYTES: u64 = 16 << 10;
 
 /// Makes a flat index if that spares readers more than it costs; `index` has read everything. One
 /// that is short enough for it is given back, to go behind the summary; else empty. Not forced to
@@ -61,8 +64,12 @@ const WORTH_BYTES: u64 = 64 << 10;
 pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index) -> Vec<u8> {
     let (logs, bytes) = index.uncovered();
     let all = index.totals().index_bytes;
-    let least = if logs >= 2 { 1 } else { WORTH_BYTES };
     let covered = all.saturating_sub(bytes);
+    let least = match (logs, covered) {
+        (2.., _) => 1,
+        (_, 0) => WORTH_BYTES,
+        _ => WORTH_AGAIN_BYTES,
+    };
     let flat_bytes = index.extents().base().map_or(0, |base| base.file_bytes() as u64);
     let is_worth_a_file = bytes >= (covered / 4).min(flat_bytes).clamp(least, CHEAP_BYTES / 2);
     let are_logs_short = all < WORTH_BYTES;

@@ -496,6 +496,20 @@ impl Index {
         (ends.collect(), self.scanned.get(&set).map_or(0, |log| log.end))
     }
 
+    /// What was read of all log sets: the largest physical end in each segment, and where in each
+    /// index log the next look starts.
+    pub(crate) fn read(&self) -> (HashMap<SegmentRef, u64>, HashMap<u32, u64>) {
+        (
+            self.segments
+                .iter()
+                .copied()
+                .zip(self.ends.iter().copied())
+                .filter(|(_, end)| *end > 0)
+                .collect(),
+            self.scanned.iter().map(|(set, log)| (*set, log.end)).collect(),
+        )
+    }
+
     /// How much of the logs no flat index has: (logs, bytes).
     pub(crate) fn uncovered(&self) -> (usize, u64) {
         let covered: HashMap<u32, u64> =

@@ -11,7 +11,7 @@ use plfs_format::name::{self, Name, SegmentRef};
 use plfs_format::summary::{self, Summary};
 use plfs_format::superblock::FILE_BYTES;
 
-use super::{flatten_if_worth, load_if_cheap};
+use super::{Index, flatten_if_worth, load_if_cheap};
 use crate::container::{Container, log_sets};
 use crate::error::{At, Error, Result};
 use crate::log::{self, Carried};
@@ -50,6 +50,8 @@ pub struct Totals {
 #[derive(Debug, Default)]
 pub struct Totalizer {
     summary: Option<Summary>,
+    /// A summary that counts no more.
+    void: Option<Summary>,
     /// A time of the container's directory for which there was no summary, though it may be a
     /// token.
     bare: Option<Time>,
@@ -84,7 +86,7 @@ impl Totalizer {
         let counts =
             |summary: &Summary| time == Time { sec: summary.token_sec, nsec: summary.token_nsec };
         if !self.summary.as_ref().is_some_and(counts) {
-            self.summary = None;
+            self.void = self.summary.take().or(self.void.take());
             if TOKEN_SECONDS.contains(&time.sec) && self.bare != Some(time) {
                 // As good as one from before the stat: what has the directory's time as its token
                 // was true then, or has even what came after.
@@ -143,6 +145,7 @@ impl Totalizer {
         if self.scanned.keys().any(|set| !sets.contains(set)) {
             *self = Totalizer::default();
         }
+        self.begin_with_flat(container, names)?;
         let (mut totals, mut missing) = (Totals::default(), Vec::new());
         for set in sets {
             let from = self.scanned.get(&set).copied().unwrap_or(0);
@@ -172,7 +175,7 @@ impl Totalizer {
             totals.silent_sets += u32::from(length == 0);
             totals.index_bytes = totals.index_bytes.saturating_add(length);
         }
-        if container.has_lost(&missing)? {
+        if container.has_lost(&missing)? || self.size.is_overtaken {
             return Ok(None);
         }
         let base = container.base_len()?;
@@ -182,7 +185,10 @@ impl Totalizer {
         totals.data_logs = self.segments.len() as u32;
         // Corrupt logs may have any lengths: their sum must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
-        totals.cut = self.size.cut.map_or(0, |((stamp, _), _)| stamp);
+        totals.cut = match self.size.cut {
+            Some(((stamp, _), _)) if stamp > self.size.floor => stamp,
+            _ => 0,
+        };
         (totals.size, totals.max_stamp, totals.records) =
             (self.size.size(), self.max_stamp, self.records);
         if self.size.cut.is_none() {
@@ -190,6 +196,24 @@ impl Totalizer {
             totals.size = totals.size.max(base.unwrap_or(0));
         }
         Ok(Some(totals))
+    }
+
+    /// Spares the first look what a flat index has of the logs, if all of that was there when a
+    /// summary was written: so the file was left by all since, and nobody writes now who has not
+    /// seen it. Each process that appends a line to a file asks once how long the file is.
+    fn begin_with_flat(&mut self, container: &Container, names: &[Name]) -> Result<()> {
+        let Some(void) = self.void.take() else { return Ok(()) };
+        if !self.scanned.is_empty() || container.superblock.has_base {
+            return Ok(());
+        }
+        let index = Index::begin(container, names)?;
+        let totals = index.totals();
+        if index.flat().0 && totals.max_stamp <= void.max_stamp {
+            self.size = SizeReplay::beginning_with(totals.size, totals.max_stamp);
+            (self.max_stamp, self.records) = (totals.max_stamp, totals.records);
+            (self.segments, self.scanned) = index.read();
+        }
+        Ok(())
     }
 }
 
@@ -208,9 +232,18 @@ struct SizeReplay {
     cut: Option<((u64, u32), u64)>,
     /// Ends of later runs, in order, as far as they matter: each is larger than all behind it.
     ends: BTreeMap<(u64, u32), u64>,
+    /// What it began with has no orders up to this stamp, if it is not 0.
+    floor: u64,
+    /// A record came that is not younger than that.
+    is_overtaken: bool,
 }
 
 impl SizeReplay {
+    /// Of a file that had this size when all records up to the stamp `floor` had been replayed.
+    fn beginning_with(size: u64, floor: u64) -> SizeReplay {
+        SizeReplay { cut: Some(((floor, u32::MAX), size)), floor, ..SizeReplay::default() }
+    }
+
     fn push_record(&mut self, set: u32, record: &Record) {
         match record {
             // Decoding has checked that there is an end.
@@ -224,6 +257,7 @@ impl SizeReplay {
     }
 
     fn push(&mut self, key: (u64, u32), end: u64, truncates: bool) {
+        self.is_overtaken |= self.floor > 0 && key.0 <= self.floor;
         if self.cut.is_some_and(|(cut, _)| key < cut) {
             return;
         }

@@ -419,6 +419,46 @@ fn a_flat_index_behind_the_summary_spares_the_logs() {
     assert_eq!(fixture.content(), bytes[..30_000]);
 }
 
+/// Each process that appended a line to a long file read all index logs to know where the file
+/// ends: the 1,600th open, append and close took twice as long as the first.
+#[test]
+fn what_an_append_reads_does_not_grow_with_the_file() {
+    let fixture = Fixture::new();
+    let line = |i: u64| format!("line {i:10}\n");
+    // Bytes read by each of 64 processes that follow each other.
+    let append = |from: u64| {
+        fixture.faults.reset();
+        for i in from..from + 64 {
+            let file = open(&fixture.process(), Path::new(NAME));
+            assert_eq!(file.append(line(i).as_bytes()).unwrap(), (i * 16, 16));
+            file.close().unwrap();
+        }
+        let log = fixture.faults.log();
+        let reads = log.iter().filter(|call| call.op == plfs_testkit::Op::ReadAt);
+        reads.map(|call| call.len as u64).sum::<u64>() / 64
+    };
+    let read: Vec<u64> = (0..24).map(|turn| append(turn * 64)).collect();
+    let of_four = |from: usize| read[from..from + 4].iter().sum::<u64>();
+    assert!(of_four(20) * 10 < of_four(0) * 11, "{read:?}");
+    let whole: String = (0..24 * 64).map(line).collect();
+    assert!(fixture.content() == whole.as_bytes());
+    // What comes later than all that a summary has is in the logs only, be there a flat index.
+    let (a, b, c) = (fixture.process(), fixture.process(), fixture.process());
+    let waits = open(&a, Path::new(NAME));
+    waits.append(b"a").unwrap();
+    waits.commit().unwrap();
+    let cuts = open(&b, Path::new(NAME));
+    cuts.set_len(5).unwrap();
+    cuts.commit().unwrap();
+    b.flatten(Path::new(NAME)).unwrap();
+    let third = open(&c, Path::new(NAME));
+    assert_eq!(third.append(b"c").unwrap(), (5, 1));
+    third.commit().unwrap();
+    assert_eq!(waits.append(b"a").unwrap(), (6, 1));
+    [waits, cuts, third].into_iter().for_each(|file| file.close().unwrap());
+    assert_eq!(fixture.content(), b"line ca");
+}
+
 /// A flat index behind the summary that a power cut tore, or a bit flip hurt, is not used; `plfs
 /// check` finds it and writes another.
 #[test]
