@@ -143,6 +143,23 @@ fn is_kept(events: &[Event], byte: u64) -> bool {
     })
 }
 
+/// The bytes of `range` in pieces: what has to do with one byte of a piece has to do with all.
+fn pieces(events: &[Event], range: Range<u64>) -> Vec<Range<u64>> {
+    let start = |event: &Event| match event.what {
+        What::Write { offset, .. } => offset,
+        What::Truncate { size } => size,
+    };
+    let mut cuts: Vec<u64> = events
+        .iter()
+        .flat_map(|event| [start(event), event.end()])
+        .filter(|cut| range.contains(cut))
+        .chain([range.start, range.end])
+        .collect();
+    cuts.sort_unstable();
+    cuts.dedup();
+    cuts.windows(2).map(|cut| cut[0]..cut[1]).collect()
+}
+
 /// What is left of changes that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
@@ -197,28 +214,46 @@ fn survived(
         if events.is_empty() && is_read && read.iter().all(|read| *read == 0) {
             continue;
         }
-        for (byte, read) in here.zip(read) {
-            let got = if is_read { Ok(1) } else { file.read_at(std::slice::from_mut(read), byte) };
-            let certain = may_be(&events, byte, &mut values);
-            let was_synced = events.iter().any(|event| event.durable && event.at(byte).is_some());
-            let is_strict = left == Left::Nothing && was_synced || is_kept(&events, byte);
-            if is_strict && !certain {
-                values.pop();
-            }
-            match got {
-                Ok(1) if values.contains(read) => {}
-                // The size came from a summary that outlived its logs; a read that missed their
-                // data turned to the logs, which end earlier, but not before what was synced. Then
-                // so do all reads behind it.
-                Ok(0) if left == Left::Some && end().is_ok_and(|now| now >= low && now <= byte) => {
+        for piece in pieces(&events, here) {
+            // Each of them has to do with all bytes of the piece.
+            let done: Vec<Event> =
+                events.iter().filter(|event| event.at(piece.start).is_some()).copied().collect();
+            let was_synced = done.iter().any(|event| event.durable);
+            let is_strict = left == Left::Nothing && was_synced || is_kept(&events, piece.start);
+            let certain = may_be(&done, piece.start, &mut values);
+            // The last ones, down to one that is durable.
+            let earlier = done.iter().rposition(|event| event.durable).unwrap_or(0);
+            let last = &done[earlier..];
+            let may_be_zero = done.is_empty() || !certain && !is_strict;
+            for byte in piece {
+                let read = &mut read[(byte - start) as usize];
+                let is_one = |event: &Event| event.at(byte) == Some(*read);
+                if is_read && (may_be_zero && *read == 0 || last.iter().rev().any(is_one)) {
+                    continue;
                 }
-                // Bytes that were committed and never synced may be missing (FORMAT.md section 7).
-                Err(Error::MissingData { .. }) if !(certain || is_strict) => {}
-                other => {
-                    return Err(format!(
-                        "byte {byte} of {size}: {other:?}, {read:#x}, expected one of {values:?} \
-                         (certain: {certain})"
-                    ));
+                let got =
+                    if is_read { Ok(1) } else { file.read_at(std::slice::from_mut(read), byte) };
+                may_be(&done, byte, &mut values);
+                if is_strict && !certain {
+                    values.pop();
+                }
+                match got {
+                    Ok(1) if values.contains(read) => {}
+                    // The size came from a summary that outlived its logs; a read that missed their
+                    // data turned to the logs, which end earlier, but not before what was synced.
+                    // Then so do all reads behind it.
+                    Ok(0)
+                        if left == Left::Some
+                            && end().is_ok_and(|now| now >= low && now <= byte) => {}
+                    // Bytes that were committed and never synced may be missing (FORMAT.md section
+                    // 7).
+                    Err(Error::MissingData { .. }) if !(certain || is_strict) => {}
+                    other => {
+                        return Err(format!(
+                            "byte {byte} of {size}: {other:?}, {read:#x}, expected one of \
+                             {values:?} (certain: {certain})"
+                        ));
+                    }
                 }
             }
         }
