@@ -392,8 +392,9 @@ POSIX = (
 
 
 # They say that they wait for the thread after it may have said that it is done, and then wait for
-# ever: one run in ten, in a plain directory as well.
-RACY = {"sigpause/2-1", "sigpause/3-1"}
+# ever: one run in ten, in a plain directory as well. The last one returns from main while libc
+# writes to its aiocb there, which is then the stack of what exit calls: it may crash.
+RACY = {"sigpause/2-1", "sigpause/3-1", "aio_fsync/8-1"}
 
 
 @suite

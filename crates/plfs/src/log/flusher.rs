@@ -211,7 +211,9 @@ fn finish(mut job: Job) {
     let result =
         store::write_full(file.as_ref(), job.bytes.bytes(), *offset).at("write the data log", path);
     if let (Ok(()), Some((rates, target))) = (&result, rate) {
-        rates.note(*target, job.bytes.len() as u64, begun.elapsed().as_nanos() as u64);
+        let took = begun.elapsed();
+        rates.took(*target, took);
+        rates.note(*target, job.bytes.len() as u64, took);
     }
     let mut bytes = std::mem::take(&mut job.bytes);
     let mut state = lock(&job.owner.state);

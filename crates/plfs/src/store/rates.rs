@@ -5,6 +5,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use plfs_format::fnv_1a;
 
@@ -117,21 +118,25 @@ impl Rates {
         None
     }
 
-    /// Takes note that one of those who write to a target got `bytes` there in `ns`.
-    pub(crate) fn note(&self, target: Target, bytes: u64, ns: u64) {
+    /// Takes note that one of those who write to a target got `bytes` there in `time`.
+    pub(crate) fn note(&self, target: Target, bytes: u64, time: Duration) {
         let words = &self.page.words()[target.0 * TARGET..][..TARGET];
         words[BYTES].fetch_add(bytes, Ordering::Relaxed);
         // All of them together get so many times as much.
         let writers = self.writers(target, |_| true).max(1);
-        let now = bytes as f64 * 1e9 / ns.max(1) as f64 * writers as f64;
+        let now = bytes as f64 / time.as_secs_f64().max(1e-9) * writers as f64;
         let rate = match self.rate(target) {
             Some((before, _)) => NEW * now + (1.0 - NEW) * before,
             None => now,
         };
         words[RATE].store(rate.clamp(1.0, 1e15).to_bits(), Ordering::Relaxed);
         words[SEEN].store(boot_time_ns(), Ordering::Relaxed);
+    }
+
+    /// Takes note of how long an append to a target took.
+    pub(crate) fn took(&self, target: Target, time: Duration) {
         if let Some(history) = &self.history {
-            history.note(self.number(target), ns);
+            history.note(self.number(target), time.as_nanos() as u64);
         }
     }
 
@@ -316,7 +321,7 @@ mod tests {
         let nothing = Known { expected: None, others: 0 };
         assert_eq!(one.look(&[a, b]), [nothing, nothing]);
         one.move_to(a);
-        rates.note(a, 100 << 20, 1_000_000_000);
+        rates.note(a, 100 << 20, Duration::from_secs(1));
         let known = two.look(&[a, b]);
         assert_eq!(known[1], nothing);
         assert_eq!(known[0].others, 1);
@@ -351,7 +356,7 @@ mod tests {
             rates.page.words()[a.0 * TARGET + RATE].store(bits, Ordering::Relaxed);
             assert_eq!(rates.rate(a), None, "{bits:x}");
         }
-        rates.note(a, u64::MAX, 0);
+        rates.note(a, u64::MAX, Duration::ZERO);
         assert!(rates.rate(a).unwrap().0 <= 1e15);
     }
 }

@@ -133,6 +133,41 @@ fn what_is_heard_while_waiting_for_a_target_fails_the_sync() {
     assert_eq!(file.sync().unwrap_err().errno(), Errno::IO);
 }
 
+/// Storage that is limited to a rate takes some MiB at once and then nothing for a tenth of a
+/// second. Each MiB was measured alone, so equal targets seemed to differ by a factor of 25, and
+/// writers went to and fro between them: eight on eight targets got half of what those can take.
+#[test]
+fn a_writer_stays_on_one_of_equal_targets_that_take_much_at_once() {
+    for targets in [["/m/.plfs", "/n/.plfs"], ["/n/.plfs", "/m/.plfs"]] {
+        let scratch = Scratch::new();
+        let memory = MemStore::new();
+        for dir in ["/m", "/n"] {
+            memory.mkdir(Path::new(dir), 0o755).unwrap();
+        }
+        let faults = FaultStore::new(Arc::new(memory));
+        for (path, four) in targets.into_iter().zip([[5, 0, 0, 95], [0, 100, 0, 0]]) {
+            // Each MiB is given to the storage, and waited for when the next one was.
+            for ms in [four; 32].concat().into_iter().flat_map(|ms| [0, ms]) {
+                faults.before(path, Op::WriteBack, move || {
+                    std::thread::sleep(Duration::from_millis(ms));
+                });
+            }
+        }
+        let config = Config { backends: vec![PathBuf::from("/n")], ..scratch.config() };
+        let file = open(&Plfs::new(Arc::new(faults.clone()), config), Path::new("/m/f"));
+        for i in 0..96 {
+            file.write_at(&vec![1; MIB], i * MIB as u64).unwrap();
+        }
+        file.close().unwrap();
+        let log = faults.log();
+        let data = log.iter().filter(|call| call.op == Op::WriteAt && call.len >= MIB / 2);
+        let on: Vec<bool> = data.map(|call| call.path.starts_with("/n")).collect();
+        let moves = on.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        // What nobody has measured is tried once.
+        assert!(on.len() > 80 && moves <= 1, "{moves} moves among {} writes", on.len());
+    }
+}
+
 /// A sync of data on eight targets took as long as all of them together: each was asked when the
 /// one before had finished.
 #[test]
