@@ -32,6 +32,33 @@ struct thread_state {
 };
 extern __thread struct thread_state door_thread __attribute__((tls_model("initial-exec")));
 
+/* Room for paths and the like, to the end of the block: neither on the stack, which may be small,
+ * nor from malloc, which a handler of a signal may have interrupted. NULL: there is none. By libc's
+ * munmap, so that ThreadSanitizer does not take the next thread that gets this memory for one that
+ * races with us. */
+#define ROOM_BYTES ((size_t)64 << 10)
+
+static inline void *room_get(void)
+{
+	void *room = (void *)RAW(SYS_mmap, NULL, ROOM_BYTES, (long)(PROT_READ | PROT_WRITE),
+		(long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
+	return room == MAP_FAILED ? NULL : room;
+}
+
+static inline void room_free(void *room)
+{
+	if (room)
+		munmap(room, ROOM_BYTES);
+}
+
+static inline void room_leave(char **room)
+{
+	int saved = errno;
+	room_free(*room);
+	errno = saved;
+}
+#define ROOM(name) __attribute__((cleanup(room_leave))) char *name = room_get()
+
 /* served.c */
 /* The process begins, with this environment. */
 void served_start(char *const envp[]);
@@ -43,6 +70,8 @@ size_t served_fill(char *words[]);
  * not it has been told, and errno is EPERM: it must not be started. */
 bool served_at(int dirfd, const char *path, int at_flags, char *const envp[]);
 bool served_file(const char *file, char *const envp[]);
+/* Where execvp finds a name without a slash. False: nowhere. */
+bool served_find(const char *file, char path[PATH_MAX]);
 bool served_fd(int fd, const char *path, char *const envp[]);
 
 /* signals.c */

@@ -28,6 +28,8 @@ struct library {
 	 * still. */
 	pid_t first;
 	bool linking;
+	/* It was loaded, and is no more. */
+	bool is_gone;
 	/* As the linker has it: NULL until it is loaded. The name is the linker's, and may be
 	 * freed: it is only compared. */
 	struct link_map *map;
@@ -43,10 +45,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* LD_LIBRARY_PATH when the program began, which is what the linker goes by. */
 static char *library_path;
 
-/* What dlerror is to say to a thread, instead of what the linker calls the file. */
-static struct {
-	_Atomic pid_t thread;
-	char text[PATH_MAX + 512];
+/* What dlerror is to say to this thread, instead of what the linker calls the file. */
+static __thread struct {
+	bool is;
+	char text[512];
 } complaint;
 
 void library_start(void)
@@ -97,9 +99,13 @@ static struct library *find(const struct stat *st)
 	for (struct library *l = libraries; l; l = l->next) {
 		if (l->dev != st->st_dev || l->ino != st->st_ino)
 			continue;
-		if (l->users > 0 || is_loaded(l))
+		if (l->map ? is_loaded(l) : l->users > 0)
 			return l;
-		drop(l);
+		/* Nobody finds it any more; who still asks the linker for it drops it. */
+		l->ino = 0;
+		l->is_gone = true;
+		if (l->users == 0)
+			drop(l);
 		return NULL;
 	}
 	return NULL;
@@ -139,8 +145,7 @@ static bool get_text(int fd, uint64_t strings, uint64_t offset, char text[PATH_M
 #define ENTRIES 1024
 #define PARTS 64
 
-/* The dynamic section of an ELF file, and room for what is done with it: neither on the stack nor
- * from malloc, because handlers of signals may call exec. */
+/* The dynamic section of an ELF file, and room for what is done with it. */
 struct dynamic {
 	int fd;
 	uint64_t strings; /* where they begin in the file */
@@ -150,13 +155,7 @@ struct dynamic {
 	char at[PATH_MAX], origin[PATH_MAX], name[PATH_MAX], paths[PATH_MAX], found[PATH_MAX];
 };
 
-static void free_dynamic(struct dynamic *d)
-{
-	/* By libc, so that ThreadSanitizer does not take the next thread that gets this memory for
-	 * one that races with us. */
-	if (d)
-		munmap(d, sizeof *d);
-}
+_Static_assert(sizeof(struct dynamic) <= ROOM_BYTES, "it has room");
 
 static bool read_dynamic(struct dynamic *d)
 {
@@ -187,14 +186,13 @@ static bool read_dynamic(struct dynamic *d)
 /* NULL if the file at fd has none. */
 static struct dynamic *get_dynamic(int fd)
 {
-	struct dynamic *d = (void *)RAW(SYS_mmap, NULL, sizeof *d, (long)(PROT_READ | PROT_WRITE),
-		(long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
-	if (d == MAP_FAILED)
+	struct dynamic *d = room_get();
+	if (!d)
 		return NULL;
 	d->fd = fd;
 	if (read_dynamic(d))
 		return d;
-	free_dynamic(d);
+	room_free(d);
 	return NULL;
 }
 
@@ -311,7 +309,7 @@ static struct held *open_needed(Lmid_t space, int fd, const char *path, bool cop
 			free(h);
 		}
 	}
-	free_dynamic(d);
+	room_free(d);
 	return all;
 }
 
@@ -325,12 +323,6 @@ static void let_go(struct held *h)
 	}
 }
 
-static bool is_complaining(void)
-{
-	pid_t thread = atomic_load_explicit(&complaint.thread, memory_order_acquire);
-	return thread && thread == this_thread();
-}
-
 /* For dlerror: what the linker says, of the file that it calls `seen`. */
 static void complain(const char *seen, const char *path)
 {
@@ -338,11 +330,9 @@ static void complain(const char *seen, const char *path)
 	if (!said)
 		return;
 	int before = at ? (int)(at - said) : 0;
-	pthread_mutex_lock(&lock);
 	snprintf(complaint.text, sizeof complaint.text, "%.*s%s%s", before, said, at ? path : "",
 		at ? at + strlen(seen) : said);
-	atomic_store(&complaint.thread, this_thread());
-	pthread_mutex_unlock(&lock);
+	complaint.is = true;
 }
 
 /* An entry for the copy at `image`, which it takes. The lock is held. */
@@ -370,11 +360,19 @@ static struct library *new_library(Lmid_t space, int image, const char *path, co
 	return l;
 }
 
-/* Loads it, or finds it loaded. The lock is held, and let go meanwhile. */
-static void *load(struct library *l, Lmid_t space, int mode)
+/* Is it what the linker has? */
+static bool is_map_of(struct library *l, const struct link_map *map)
+{
+	return map == l->map && map->l_name == l->name;
+}
+
+/* Loads it, or finds it loaded. The lock is held, and let go meanwhile. *late: another thread has
+ * unloaded it since it was found, and the linker has looked for a copy that is gone. */
+static void *load(struct library *l, Lmid_t space, int mode, bool *late)
 {
 	struct held *needed = NULL;
 	struct link_map *map = NULL;
+	*late = false;
 	bool asks = !l->map, again = asks && l->users > 0 && l->first == this_thread();
 	/* Two that need each other the linker would have to find itself. */
 	if (again && !l->linking)
@@ -391,9 +389,13 @@ static void *load(struct library *l, Lmid_t space, int mode)
 		complain(l->seen, l->path);
 	let_go(needed);
 	char *name = strdup(l->path);
+	if (handle)
+		REAL(dlinfo)(handle, RTLD_DI_LINKMAP, &map);
 	pthread_mutex_lock(&lock);
+	if (!asks)
+		*late = map ? !is_map_of(l, map) : !is_loaded(l);
 	/* The linker frees the new name. Somebody may have been told the old one. */
-	if (handle && !l->map && name && REAL(dlinfo)(handle, RTLD_DI_LINKMAP, &map) == 0) {
+	if (asks && map && name && !is_map_of(l, map)) {
 		map->l_name = name;
 		l->map = map;
 		l->name = name;
@@ -405,8 +407,15 @@ static void *load(struct library *l, Lmid_t space, int mode)
 		if (l->image >= 0)
 			RAW(SYS_close, (long)l->image);
 		l->image = -1;
-		if (!l->map)
+		if (!l->map || l->is_gone)
 			drop(l);
+	}
+	if (*late && handle) {
+		/* Another library, whose copy has the number of ours. */
+		pthread_mutex_unlock(&lock);
+		dlclose(handle);
+		pthread_mutex_lock(&lock);
+		handle = NULL;
 	}
 	return handle;
 }
@@ -430,7 +439,9 @@ static int copy_of(const char *path)
 /* Loads what a library in a plain file needs of containers. */
 static struct held *open_needed_by_plain(Lmid_t space, const char *path)
 {
-	char at[PATH_MAX];
+	ROOM(at);
+	if (!at)
+		return NULL;
 	absolute(path, at);
 	int fd = (int)RAW(SYS_openat, AT_FDCWD, path, (long)(O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 	struct held *needed = fd < 0 || !*at ? NULL : open_needed(space, fd, at, false);
@@ -453,9 +464,10 @@ static void *open_plain(Lmid_t space, const char *path, int mode, struct held *n
 static void *open_library(Lmid_t space, const char *path, int mode)
 {
 	struct stat st;
-	char at[PATH_MAX];
-	absolute(path, at);
-	if (!*at || stat(path, &st) < 0)
+	ROOM(at);
+	if (at)
+		absolute(path, at);
+	if (!at || !*at || stat(path, &st) < 0)
 		return link_library(space, path, mode);
 	if (!is_in_container(path))
 		return open_plain(space, path, mode, open_needed_by_plain(space, path));
@@ -463,6 +475,8 @@ static void *open_library(Lmid_t space, const char *path, int mode)
 	/* What the library needs is to be loaded before it, in one namespace. */
 	if (space == LM_ID_NEWLM && (first = REAL(dlmopen)(space, "libc.so.6", RTLD_LAZY)))
 		REAL(dlinfo)(first, RTLD_DI_LMID, &space);
+	bool late;
+again:
 	pthread_mutex_lock(&lock);
 	struct library *l = space == LM_ID_BASE ? find(&st) : NULL;
 	if (!l && !(mode & RTLD_NOLOAD)) {
@@ -475,14 +489,19 @@ static void *open_library(Lmid_t space, const char *path, int mode)
 		if (image >= 0 && (!l || l->image != image))
 			RAW(SYS_close, (long)image);
 	}
+	late = false;
 	if (l)
-		handle = load(l, space, mode);
+		handle = load(l, space, mode, &late);
 	pthread_mutex_unlock(&lock);
+	if (late) {
+		complaint.is = false;
+		goto again;
+	}
 	/* The linker says what is wrong with it. */
 	if (!l && !(mode & RTLD_NOLOAD))
 		handle = link_library(space, path, mode);
 	if (first) {
-		if (!handle && !is_complaining())
+		if (!handle && !complaint.is)
 			complain(path, path);
 		dlclose(first);
 	}
@@ -516,17 +535,11 @@ struct answer library_open(const char *file, int mode) __attribute__((visibility
 struct answer library_open_in(Lmid_t space, const char *file, int mode)
 	__attribute__((visibility("hidden")));
 
-static void forget_complaint(void)
-{
-	if (is_complaining())
-		atomic_store(&complaint.thread, 0);
-}
-
 static struct answer answer(void *real, Lmid_t space, const char *file, int mode)
 {
 	char *made = NULL;
 	int saved = errno;
-	forget_complaint();
+	complaint.is = false;
 	const char *path = path_for_us(file, mode, &made);
 	struct answer answer = {real, NULL};
 	errno = saved;
@@ -573,7 +586,7 @@ bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char 
 	size_t n = is ? strnlen(d->name, 255) : 0;
 	memcpy(name, d->name, n);
 	name[n] = 0;
-	free_dynamic(d);
+	room_free(d);
 	return is;
 }
 
@@ -581,17 +594,10 @@ bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char 
 
 EXPORT char *dlerror(void)
 {
-	if (is_complaining()) {
-		static __thread char text[512];
-		pthread_mutex_lock(&lock);
-		size_t n = strnlen(complaint.text, sizeof text - 1);
-		memcpy(text, complaint.text, n);
-		text[n] = 0;
-		atomic_store(&complaint.thread, 0);
-		pthread_mutex_unlock(&lock);
-		return text;
-	}
-	return REAL(dlerror)();
+	if (!complaint.is)
+		return REAL(dlerror)();
+	complaint.is = false;
+	return complaint.text;
 }
 
 /* While it is loaded a library is known by the name of its copy. */

@@ -76,17 +76,25 @@ static bool get(int fd, void *into, size_t n, uint64_t offset)
 	return offset < INT64_MAX && RAW(SYS_pread64, (long)fd, into, n, (long)offset) == (long)n;
 }
 
+/* What is read of a program: in ROOM. */
+struct look {
+	unsigned char head[sizeof(Elf64_Ehdr) > 256 ? sizeof(Elf64_Ehdr) : 256];
+	/* Of a script its interpreter, and which of them is looked at. */
+	char next[256], at[256];
+	char interpreter[256], name[256], needs[400];
+};
+
 /* By the names of its sections. */
 static bool is_go(int fd, const Elf64_Ehdr *elf)
 {
 	static const char *const names[] = {".go.buildinfo", ".note.go.buildid"};
 	Elf64_Shdr strings;
-	char all[2048];
-	if (elf->e_shentsize != sizeof strings ||
+	ROOM(all);
+	if (!all || elf->e_shentsize != sizeof strings ||
 		!get(fd, &strings, sizeof strings,
 			elf->e_shoff + elf->e_shstrndx * (uint64_t)sizeof strings))
 		return false;
-	size_t n = strings.sh_size < sizeof all ? strings.sh_size : sizeof all;
+	size_t n = strings.sh_size < 2048 ? strings.sh_size : 2048;
 	if (!get(fd, all, n, strings.sh_offset))
 		return false;
 	return memmem(all, n, names[0], strlen(names[0]) + 1) ||
@@ -97,9 +105,12 @@ static bool is_go(int fd, const Elf64_Ehdr *elf)
  * Python's ctypes for example. */
 static bool is_exempt(int fd)
 {
-	char link[40], at[PATH_MAX];
+	char link[40];
+	ROOM(at);
+	if (!at)
+		return false;
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	long len = RAW(SYS_readlinkat, AT_FDCWD, link, at, sizeof at - 1);
+	long len = RAW(SYS_readlinkat, AT_FDCWD, link, at, (long)PATH_MAX - 1);
 	at[len > 0 ? len : 0] = 0;
 	const char *name = strrchr(at, '/');
 	return name && (strncmp(name, "/ld-linux", 9) == 0 || strcmp(name, "/ldconfig") == 0);
@@ -120,34 +131,44 @@ static bool is_helper(const char *path)
 	return false;
 }
 
-/* Into a program that gets rights from its file the dynamic linker loads nothing else. Not where
- * the kernel does not give them. */
-static bool gets_rights(int fd)
+/* Into a program that has other rights than its user the dynamic linker loads nothing else: its
+ * file gives them, if the kernel lets it, or who starts it has them. NULL: it has none. */
+static const char *rights_of(int fd)
 {
 	struct stat st;
-	if (RAW(SYS_fstat, (long)fd, &st) != 0)
-		return false;
-	uid_t user = getuid();
-	bool is = ((st.st_mode & S_ISUID) && st.st_uid != user) ||
-		  ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
-			  st.st_gid != getgid());
-	char capabilities[64];
-	is = is || (user != 0 && RAW(SYS_fgetxattr, (long)fd, "security.capability", capabilities,
-					 sizeof capabilities) > 0);
 	struct statfs fs;
-	return is && RAW(SYS_prctl, (long)PR_GET_NO_NEW_PRIVS, 0L, 0L, 0L, 0L) != 1 &&
-	       (RAW(SYS_fstatfs, (long)fd, &fs) != 0 || !(fs.f_flags & ST_NOSUID));
-}
-
-/* Why a program cannot load libplfs, or that has its own system calls; NULL: it can. */
-static const char *lack_of(int fd, const char *path, const unsigned char *head, long n)
-{
-	Elf64_Ehdr elf;
-	if (n < (long)EI_NIDENT || memcmp(head, ELFMAG, SELFMAG) != 0)
+	if (RAW(SYS_fstat, (long)fd, &st) != 0)
 		return NULL;
-	if (gets_rights(fd) && !is_helper(path))
+	uid_t user = getuid(), as_user = geteuid();
+	gid_t group = getgid(), as_group = getegid();
+	bool differs = as_user != user || as_group != group;
+	bool counts = RAW(SYS_prctl, (long)PR_GET_NO_NEW_PRIVS, 0L, 0L, 0L, 0L) != 1 &&
+		      (RAW(SYS_fstatfs, (long)fd, &fs) != 0 || !(fs.f_flags & ST_NOSUID));
+	char capabilities[64];
+	if (counts && (((st.st_mode & S_ISUID) && st.st_uid != user) ||
+			      ((st.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
+				      st.st_gid != group) ||
+			      (user != 0 && RAW(SYS_fgetxattr, (long)fd, "security.capability",
+						    capabilities, sizeof capabilities) > 0)))
 		return "gets rights from its file (set-user-ID, set-group-ID or capabilities), so "
 		       "the system loads no other library into it";
+	return differs ? "is started with an effective user or group that is not the real one, so "
+			 "the system loads no other library into it"
+		       : NULL;
+}
+
+/* Why a program cannot load libplfs, or that has its own system calls; NULL: it can. n < 0: it may
+ * be run, and not read. */
+static const char *lack_of(int fd, const char *path, struct look *look, long n)
+{
+	Elf64_Ehdr elf;
+	const unsigned char *head = look->head;
+	char *interpreter = look->interpreter;
+	if (n >= 0 && (n < (long)EI_NIDENT || memcmp(head, ELFMAG, SELFMAG) != 0))
+		return NULL;
+	const char *rights = is_helper(path) ? NULL : rights_of(fd);
+	if (rights || n < 0)
+		return rights;
 	if (head[EI_CLASS] != ELFCLASS64)
 		return "is built for another kind of machine than PLFS";
 	if (n < (long)sizeof elf)
@@ -155,17 +176,18 @@ static const char *lack_of(int fd, const char *path, const unsigned char *head, 
 	memcpy(&elf, head, sizeof elf);
 	if (MACHINE != EM_NONE && elf.e_machine != MACHINE)
 		return "is built for another kind of machine than PLFS";
-	char interpreter[256] = "";
+	*interpreter = 0;
 	for (unsigned i = 0; i < elf.e_phnum; i++) {
 		Elf64_Phdr part;
 		if (!get(fd, &part, sizeof part, elf.e_phoff + (uint64_t)i * elf.e_phentsize))
 			return NULL;
 		if (part.p_type != PT_INTERP)
 			continue;
-		size_t len = part.p_filesz < sizeof interpreter ? part.p_filesz
-								: sizeof interpreter - 1;
+		size_t most = sizeof look->interpreter - 1,
+		       len = part.p_filesz < most ? part.p_filesz : most;
 		if (!get(fd, interpreter, len, part.p_offset))
 			return NULL;
+		interpreter[len] = 0;
 	}
 	if (!*interpreter)
 		return is_exempt(fd) ? NULL : "is a static program, which loads no libraries";
@@ -179,38 +201,40 @@ static void tell(const char *path, const char *why)
 {
 	if (fd_is_container(2))
 		return;
-	char line[PATH_MAX + 512];
-	int n = snprintf(line, sizeof line,
+	ROOM(line);
+	if (!line)
+		return;
+	int n = snprintf(line, ROOM_BYTES,
 		"plfs: run: %s %s, so PLFS cannot serve it: it is not started. Show it the "
 		"directory with `plfs mount`, or set PLFS_CHILDREN=any if it does not touch PLFS "
 		"files\n",
 		path, why);
 	if (n > 0)
 		RAW(SYS_write, 2L, line,
-			(long)((size_t)n < sizeof line ? n : (int)sizeof line - 1));
+			(long)((size_t)n < ROOM_BYTES ? (size_t)n : ROOM_BYTES - 1));
 }
 
 /* fd is open on a program. False, and errno, if it is not to be started; else, if it is a script,
- * its interpreter is in `next`. */
-static bool is_served_fd(int fd, const char *path, char *const envp[], char next[256])
+ * its interpreter is in look->next. */
+static bool is_served_fd(int fd, const char *path, char *const envp[], struct look *look)
 {
-	unsigned char head[sizeof(Elf64_Ehdr) > 256 ? sizeof(Elf64_Ehdr) : 256];
-	long n = RAW(SYS_pread64, (long)fd, head, sizeof head - 1, 0L);
-	*next = 0;
+	unsigned char *head = look->head;
+	long n = RAW(SYS_pread64, (long)fd, head, sizeof look->head - 1, 0L);
+	*look->next = 0;
 	if (n > 2 && memcmp(head, "#!", 2) == 0) {
 		head[n] = 0;
 		char *at = (char *)head + 2 + strspn((char *)head + 2, " \t");
 		at[strcspn(at, " \t\n")] = 0;
-		memcpy(next, at, strlen(at) + 1);
+		memcpy(look->next, at, strlen(at) + 1);
 		return true;
 	}
-	const char *why = lack_of(fd, path, head, n);
-	char name[256], needs[400];
+	const char *why = lack_of(fd, path, look, n);
 	if (!why && n > 0 && memcmp(head, ELFMAG, SELFMAG) == 0 &&
-		library_is_out_of_reach(fd, path, envp, name)) {
-		snprintf(needs, sizeof needs,
-			"needs %s, which the dynamic linker cannot load from a PLFS file", name);
-		why = needs;
+		library_is_out_of_reach(fd, path, envp, look->name)) {
+		snprintf(look->needs, sizeof look->needs,
+			"needs %s, which the dynamic linker cannot load from a PLFS file",
+			look->name);
+		why = look->needs;
 	}
 	if (why) {
 		tell(path, why);
@@ -221,11 +245,11 @@ static bool is_served_fd(int fd, const char *path, char *const envp[], char next
 
 bool served_fd(int fd, const char *path, char *const envp[])
 {
-	char next[256];
 	int saved = errno;
 	if (!refuses || door_thread.inside)
 		return true;
-	bool yes = is_served_fd(fd, path, envp, next);
+	ROOM(look);
+	bool yes = look && is_served_fd(fd, path, envp, (struct look *)look);
 	errno = yes ? saved : errno;
 	return yes;
 }
@@ -243,57 +267,60 @@ bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 		snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
 		return served_at(AT_FDCWD, link, 0, envp);
 	}
-	char at[256], next[256];
-	bool yes = true;
+	ROOM(room);
+	struct look *look = (struct look *)room;
+	bool yes = look != NULL;
 	for (int i = 0; yes && i < DEEPEST; i++) {
 		struct stat st;
 		int fd = (int)RAW(SYS_openat, (long)dirfd, path,
 			(long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+		if (fd < 0 && errno == EACCES)
+			fd = (int)RAW(SYS_openat, (long)dirfd, path, (long)(O_PATH | O_CLOEXEC));
 		if (fd < 0)
 			break;
 		/* What is none is exec's to say. */
 		bool is_program = RAW(SYS_fstat, (long)fd, &st) == 0 && S_ISREG(st.st_mode) &&
 				  (st.st_mode & 0111);
-		*next = 0;
+		*look->next = 0;
 		if (is_program)
-			yes = is_served_fd(fd, path, envp, next);
+			yes = is_served_fd(fd, path, envp, look);
 		int failed = errno;
 		RAW(SYS_close, (long)fd);
 		errno = failed;
-		if (!*next)
+		if (!*look->next)
 			break;
-		memcpy(at, next, sizeof at);
-		path = at;
+		memcpy(look->at, look->next, sizeof look->at);
+		path = look->at;
 		dirfd = AT_FDCWD;
 	}
 	errno = yes ? saved : errno;
 	return yes;
 }
 
-bool served_file(const char *file, char *const envp[])
+bool served_find(const char *file, char path[PATH_MAX])
 {
-	int saved = errno;
-	if (!refuses || door_thread.inside || !file || !path_is_there(file) || strchr(file, '/') ||
-		!*file) {
-		errno = saved;
-		return served_at(AT_FDCWD, file, 0, envp);
-	}
 	const char *dir = getenv("PATH");
 	dir = dir ? dir : "/bin:/usr/bin";
 	for (bool more = true; more;) {
-		char path[PATH_MAX];
 		int len = (int)strcspn(dir, ":");
-		int n = snprintf(path, sizeof path, "%.*s%s%s", len, dir, len ? "/" : "", file);
+		int n = snprintf(path, PATH_MAX, "%.*s%s%s", len, dir, len ? "/" : "", file);
 		struct stat st;
-		if (n > 0 && (size_t)n < sizeof path &&
-			RAW(SYS_newfstatat, AT_FDCWD, path, &st, 0L) == 0 && S_ISREG(st.st_mode) &&
-			RAW(SYS_faccessat, AT_FDCWD, path, (long)X_OK) == 0) {
-			errno = saved;
-			return served_at(AT_FDCWD, path, 0, envp);
-		}
+		if (n > 0 && n < PATH_MAX && RAW(SYS_newfstatat, AT_FDCWD, path, &st, 0L) == 0 &&
+			S_ISREG(st.st_mode) && RAW(SYS_faccessat, AT_FDCWD, path, (long)X_OK) == 0)
+			return true;
 		more = dir[len] == ':';
 		dir += len + 1;
 	}
+	return false;
+}
+
+bool served_file(const char *file, char *const envp[])
+{
+	int saved = errno;
+	ROOM(path);
+	bool looks = refuses && !door_thread.inside && file && path_is_there(file) && *file &&
+		     !strchr(file, '/');
+	bool finds = looks && path && served_find(file, path);
 	errno = saved;
-	return true;
+	return looks && !finds ? true : served_at(AT_FDCWD, finds ? path : file, 0, envp);
 }

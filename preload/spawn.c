@@ -81,16 +81,32 @@ static bool parse_script(struct program *p)
 
 int copy_in_memory(int fd, const char *name)
 {
-	char buf[8192];
-	ssize_t n;
-	int image = memfd_create(name, MFD_CLOEXEC);
-	while (image >= 0 && (n = read(fd, buf, sizeof buf)) != 0) {
-		if (n < 0 || RAW(SYS_write, (long)image, buf, n) != n) {
-			int saved = n < 0 ? errno : ENOMEM;
-			RAW(SYS_close, (long)image);
-			errno = saved;
-			return -1;
-		}
+	ROOM(buf);
+	struct rlimit most;
+	ssize_t n = buf ? 0 : -1;
+	int image = buf ? memfd_create(name, MFD_CLOEXEC) : -1;
+	if (image < 0)
+		return -1;
+	off_t end = 0;
+	/* Past it a write would be SIGXFSZ. */
+	RAW(SYS_prlimit64, 0L, (long)RLIMIT_FSIZE, NULL, &most);
+	int failed = 0;
+	while (!failed && (n = read(fd, buf, ROOM_BYTES)) != 0) {
+		/* What is zeros takes no memory: a library may have gigabytes of them. */
+		bool is_hole = n > 0 && !*buf && memcmp(buf, buf + 1, (size_t)n - 1) == 0;
+		if (n < 0)
+			failed = errno;
+		else if ((uint64_t)(end + n) > most.rlim_cur)
+			failed = EFBIG;
+		else if (!is_hole && RAW(SYS_pwrite64, (long)image, buf, n, end) != n)
+			failed = ENOMEM;
+		end += n;
+	}
+	if (failed || RAW(SYS_ftruncate, (long)image, end) < 0) {
+		failed = failed ? failed : errno;
+		RAW(SYS_close, (long)image);
+		errno = failed;
+		return -1;
 	}
 	return image;
 }
@@ -102,13 +118,11 @@ static bool find_program(const char *path, struct program *p)
 	int fd = door_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
-	bool found = false;
 	ssize_t n = pread(fd, p->line, sizeof p->line - 1, 0);
-	if (n > 2 && memcmp(p->line, "#!", 2) == 0)
-		found = parse_script(p);
-	else if (n > 4 && memcmp(p->line, "\177ELF", 4) == 0)
-		found = (p->image = copy_in_memory(fd, "program")) >= 0;
-	int saved = found || n < 0 || p->image >= 0 ? errno : ENOEXEC;
+	bool is_image = n > 4 && memcmp(p->line, "\177ELF", 4) == 0;
+	bool found = is_image ? (p->image = copy_in_memory(fd, "program")) >= 0
+			      : n > 2 && memcmp(p->line, "#!", 2) == 0 && parse_script(p);
+	int saved = found || n < 0 || is_image ? errno : ENOEXEC;
 	door_close(fd);
 	errno = saved;
 	return found;
@@ -203,6 +217,10 @@ static int exec_path(const char *path, char *const argv[], char *const envp[])
 /* What is no program for the kernel is one for the shell. */
 static int exec_file(const char *file, char *const argv[], char *const envp[])
 {
+	ROOM(found);
+	bool looks = file && *file && path_is_there(file) && !strchr(file, '/');
+	if (looks && found && served_find(file, found) && path_is_container(found))
+		file = found;
 	if (strchr(file, '/') && (path_is_container(file) || path_is_flat(AT_FDCWD, file) == 1)) {
 		exec_path(file, argv, envp);
 		if (errno != ENOEXEC)
@@ -218,11 +236,13 @@ static int exec_at(int dirfd, const char *path, char *const argv[], char *const 
 	REAL(execveat)(dirfd, path, argv, envp, flags);
 	if (errno != ENOEXEC && errno != ENOENT)
 		return -1;
-	char name[PATH_MAX + 40];
+	ROOM(name);
+	if (!name)
+		return -1;
 	if (*path == '/' || dirfd == AT_FDCWD)
-		snprintf(name, sizeof name, "%s", path);
+		snprintf(name, PATH_MAX, "%s", path);
 	else
-		snprintf(name, sizeof name, "/dev/fd/%d%s%s", dirfd, *path ? "/" : "", path);
+		snprintf(name, PATH_MAX + 40, "/dev/fd/%d%s%s", dirfd, *path ? "/" : "", path);
 	return exec_again(name, argv, envp);
 }
 
@@ -390,6 +410,9 @@ static void put_environment(void)
 EXPORT int system(const char *command)
 {
 	put_environment();
+	/* As where there is no shell. */
+	if (command && !served_at(AT_FDCWD, "/bin/sh", 0, environ))
+		return 127 << 8;
 	share_with_process(SHARED_ALL);
 	int rc = REAL(system)(command);
 	signals_after_system();
@@ -400,6 +423,8 @@ EXPORT int system(const char *command)
 EXPORT FILE *popen(const char *command, const char *mode)
 {
 	put_environment();
+	if (!served_at(AT_FDCWD, "/bin/sh", 0, environ))
+		return NULL;
 	share_with_process(SHARED_ALL);
 	FILE *fp = REAL(popen)(command, mode);
 	shared_with_process();
@@ -675,8 +700,8 @@ static bool is_served(const struct actions *a, const char *path, bool looks, cha
 /* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
  * go to `opened`, and the directory in which the program begins to *at, if it is known. Returns an
  * errno. */
-static int translate(const struct actions *a, posix_spawn_file_actions_t *out, int *opened,
-	int *opened_count, int *at)
+__attribute__((noinline)) static int translate(const struct actions *a,
+	posix_spawn_file_actions_t *out, int *opened, int *opened_count, int *at)
 {
 	/* Where relative paths begin. */
 	int dir = AT_FDCWD;
@@ -775,6 +800,10 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		       (x->kind == ADD_OPEN && (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
 		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
 	}
+	ROOM(found);
+	if (!moves && call == REAL(posix_spawnp) && path && path_is_there(path) && *path &&
+		!strchr(path, '/') && found && served_find(path, found) && path_is_container(found))
+		path = found;
 	if (!is_served(a, path, call == REAL(posix_spawnp), envp))
 		return EPERM;
 	/* The child is told where it is. */

@@ -1,8 +1,10 @@
 /* What libplfs keeps of a file and cannot keep in several files meets RLIMIT_FSIZE with EFBIG, and
- * never with SIGXFSZ: the superblock of a new file, and the index log of one that is committed
- * thousands of times. What was committed before is there. */
+ * never with SIGXFSZ: the superblock of a new file, the index log of one that is committed
+ * thousands of times, and the copy of a program. What was committed before is there. */
 #include "t.h"
+#include <dlfcn.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/resource.h>
 
 static volatile int signals;
@@ -43,5 +45,18 @@ int main(void)
 	}
 	close(fd);
 	WANT(unlink("committed") == 0);
+
+	/* A program or a library that lies here is copied to memory, which is a file for the
+	 * kernel, too: who started one ended by SIGXFSZ. */
+	WANT(system("cp /bin/true program") == 0);
+	limit(8192);
+	char *none[] = {NULL};
+	pid_t pid;
+	WANT(execv("./program", none) < 0 && errno == EFBIG);
+	WANT(posix_spawn(&pid, "./program", NULL, NULL, none, environ) == EFBIG);
+	WANT(dlopen("./program", RTLD_NOW) == NULL && dlerror());
+	WANT(signals == 0);
+	limit(RLIM_INFINITY);
+	WANT(system("./program") == 0);
 	return wrong;
 }

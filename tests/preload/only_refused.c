@@ -3,6 +3,7 @@
 #include "t.h"
 
 #include <spawn.h>
+#include <stdbool.h>
 #include <sys/syscall.h>
 
 extern char **environ;
@@ -116,6 +117,29 @@ static void refused(const char *why)
 	}
 }
 
+/* A program was started by who goes by another effective user or group, and found superblocks,
+ * which it wrote over: the dynamic linker loads nothing else for who has other rights than his own.
+ */
+static void started_by_another(bool group)
+{
+	char *args[] = {"false", NULL};
+	pid_t pid = fork();
+	if (pid == 0) {
+		wrong = 0;
+		WANT((group ? setegid(1) : seteuid(1)) == 0);
+		WANT(execv("/bin/false", args) < 0 && errno == EPERM);
+		WANT(posix_spawn(&pid, "/bin/false", NULL, NULL, args, environ) == EPERM);
+		WANT(posix_spawnp(&pid, "false", NULL, NULL, args, environ) == EPERM);
+		WANT(system("true") == 127 << 8);
+		WANT(popen("true", "r") == NULL && errno == EPERM);
+		WANT((group ? setegid(0) : seteuid(0)) == 0);
+		WANT(system("true") == 0);
+		fflush(stdout);
+		_exit(wrong);
+	}
+	WANT(reap(pid) == 0);
+}
+
 int main(void)
 {
 	char command[20000];
@@ -143,6 +167,19 @@ int main(void)
 			command, sizeof command, "chown 0:1 %s && chmod 2755 %s", program, program);
 		WANT(system(command) == 0);
 		refused("gets rights from its file");
+		/* Who may run it need not be one who may read it. */
+		snprintf(
+			command, sizeof command, "chown 2:2 %s && chmod 4711 %s", program, program);
+		WANT(system(command) == 0);
+		pid_t pid = fork();
+		if (pid == 0) {
+			char *args[] = {"program", "/no/such/touched", NULL};
+			_exit(setgid(1) || setuid(1) || execv(program, args) == 0 ||
+				errno != EPERM);
+		}
+		WANT(reap(pid) == 0);
+		started_by_another(false);
+		started_by_another(true);
 		/* What the kernel gives no rights is served. */
 		snprintf(command, sizeof command, "chown 0:0 %s && chmod 4755 %s && %s touched",
 			program, program, program);

@@ -14,6 +14,15 @@ chmod 755 script argument none nowhere perl unended empty
 for p in ./script ./argument ./none ./nowhere ./perl ./unended ./empty ./closed ./missing; do
     "$p" one "two three" 2> /dev/null; echo "$p $?"
 done
+# Along PATH, too. A shell once got the superblock to run, as what the kernel takes for no program.
+for p in machine script argument none closed missing; do
+    PATH=.:$PATH env "$p" one "two three" 2> /dev/null; echo "$p $?"
+    PATH=.:$PATH python3 -c 'import os, sys
+try:
+    print(os.waitpid(os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ), 0)[1], flush=True)
+except OSError as e:
+    print(e.errno, flush=True)' "$p" one
+done
 cat > starts.c <<'END_OF_C'
 #define _GNU_SOURCE
 #include <errno.h>

@@ -20,6 +20,61 @@ static void build(const char *name, const char *text, const char *flags)
 		printf("cannot make %s\n", name);
 }
 
+static int call(void *handle, const char *name);
+
+static _Atomic int failed, silent, another;
+
+/* A thread that had found a library loaded failed when another one unloaded it meanwhile: it asked
+ * the linker for a copy that was gone. */
+static void *load_and_unload(void *path)
+{
+	for (int i = 0; i < 1000; i++) {
+		void *handle = dlopen(path, RTLD_NOW);
+		failed += !handle;
+		another += handle && call(handle, ((char *)path)[5] == 's' ? "which" : "inner") < 0;
+		if (handle)
+			dlclose(handle);
+	}
+	return path;
+}
+
+/* dlerror had nothing to say to a thread when another one failed as well. */
+static void *fail(void *path)
+{
+	for (int i = 0; i < 300; i++) {
+		const char *said;
+		failed += dlopen(path, RTLD_NOW) == NULL;
+		silent += !(said = dlerror()) || !strstr(said, "libwrong");
+	}
+	return path;
+}
+
+/* Does the file that is mapped under this name take less than 1 MiB? Root may look. */
+static int is_small(const char *what)
+{
+	char line[5000], range[100], path[200];
+	struct stat st = {0};
+	FILE *maps = fopen("/proc/self/maps", "r");
+	while (fgets(line, sizeof line, maps))
+		if (strstr(line, what) && sscanf(line, "%99s", range) == 1) {
+			snprintf(path, sizeof path, "/proc/self/map_files/%s", range);
+			stat(path, &st);
+		}
+	fclose(maps);
+	return st.st_blocks < 2048;
+}
+
+static void in_threads(const char *what, void *(*f)(void *), char *one, char *other)
+{
+	pthread_t thread[4];
+	failed = silent = another = 0;
+	for (int i = 0; i < 4; i++)
+		pthread_create(&thread[i], NULL, f, i % 2 ? one : other);
+	for (int i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	printf("%s: %d failed, %d silent, %d another\n", what, failed, silent, another);
+}
+
 /* The last part of what names the file. */
 static const char *base(const char *path)
 {
@@ -33,6 +88,7 @@ static int call(void *handle, const char *name)
 	return f ? f() : -1;
 }
 
+/* It once took 20 KiB of stack, and the least that pthread_attr_setstacksize takes is 16. */
 static void *start(void *path)
 {
 	return dlopen(path, RTLD_NOW);
@@ -97,14 +153,28 @@ int main(void)
 	/* Several threads at once have one library. */
 	pthread_t thread[8];
 	void *got[8];
+	pthread_attr_t small;
+	pthread_attr_init(&small);
+	R(pthread_attr_setstacksize(&small, 16384));
 	for (int i = 0; i < 8; i++)
-		pthread_create(&thread[i], NULL, start, "./libouter.so");
+		pthread_create(&thread[i], &small, start, "./libouter.so");
 	int same = 1;
 	for (int i = 0; i < 8; i++) {
 		pthread_join(thread[i], &got[i]);
 		same = same && got[i] && got[i] == got[0];
 	}
 	printf("threads: %d\n", same);
+
+	in_threads("loaded and unloaded", load_and_unload, "./libswap.so", "./libswap.so");
+	in_threads("failed", fail, "./libwrong.so", "./libwrong.so");
+
+	/* A copy of what has gigabytes of zeros took as much memory. */
+	system("cp libinner.so liblarge.so && truncate -s 1G liblarge.so");
+	void *large = dlopen("./liblarge.so", RTLD_NOW);
+	R(call(large, "inner"));
+	printf("takes little: %d\n", is_small("liblarge"));
+	dlclose(large);
+	unlink("liblarge.so");
 
 	/* What is there when it is loaded counts. */
 	void *swap = dlopen("./libswap.so", RTLD_NOW);

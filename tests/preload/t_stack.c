@@ -2,7 +2,8 @@
  * open, and programs with small stacks ended with SIGSEGV outside managed directories, too; a read
  * or a close of a file of PLFS took up to 24 KiB. So each call is made on a stack that is painted,
  * which shows how far it went: less than 1 KiB for a file that is none of PLFS's business, less
- * than 2 KiB for one that is.
+ * than 2 KiB for one that is. What starts a program once took 14 KiB, so that posix_spawn ended a
+ * thread that had 16 KiB: now less than 4 KiB.
  *
  * Then all of them in a handler on an alternate stack of MINSIGSTKSZ and 4 KiB, while another
  * signal comes on the same stack all the time; after handlers that left by siglongjmp; exit in such
@@ -12,6 +13,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <sys/time.h>
@@ -112,6 +114,29 @@ static int is_right(int right)
 	CALL(closedir(listing)) \
 	CALL(unlink(name))
 
+static int starts(
+	const char *path, int (*spawn)(pid_t *, const char *, const posix_spawn_file_actions_t *,
+				  const posix_spawnattr_t *, char *const[], char *const[]))
+{
+	char *arguments[] = {"true", NULL};
+	pid_t pid;
+	return spawn(&pid, path, NULL, NULL, arguments, environ) || reap(pid) ? -1 : 0;
+}
+
+static char *const none[] = {NULL};
+
+/* What starts programs. */
+#define STARTS \
+	CALL(is_right(execve("no such program", none, environ) < 0)) \
+	CALL(is_right(execvp("no such program", none) < 0)) \
+	CALL(is_right(execveat(AT_FDCWD, "no such program", none, environ, 0) < 0)) \
+	CALL(is_right(execl("no such program", "", NULL) < 0)) \
+	CALL(starts("/bin/true", posix_spawn)) \
+	CALL(starts("true", posix_spawnp)) \
+	CALL(starts("./program", posix_spawn)) \
+	CALL(starts("./script", posix_spawn)) \
+	CALL(is_right(system("exit 3") == 3 << 8))
+
 #define CALL(call) \
 	if (i++ == wanted) { \
 		*text = #call; \
@@ -130,6 +155,13 @@ static long make_other_call(int wanted, const char **text)
 {
 	int i = 0;
 	OTHER_CALLS
+	return -2;
+}
+
+static long make_start(int wanted, const char **text)
+{
+	int i = 0;
+	STARTS
 	return -2;
 }
 
@@ -292,6 +324,8 @@ static void *thread(void *argument)
 {
 	snprintf(name, sizeof name, "thread");
 	make_all();
+	if (starts("true", posix_spawnp))
+		puts("does not start");
 	return argument;
 }
 
@@ -323,6 +357,12 @@ int main(int argc, char **argv)
 	measure("here", make_call, 2048);
 	measure("again", make_call, 2048);
 	measure("others", make_other_call, 2048);
+	system("cp /bin/true program; printf '#!/bin/sh\\n' > script; chmod +x script");
+	/* What is called for the first time is looked up. */
+	starts("./program", posix_spawn);
+	measure("starts", make_start, 4096);
+	unlink("program");
+	unlink("script");
 
 	/* Two signals at once have their frames there. */
 	size_t frame = (size_t)sysconf(_SC_MINSIGSTKSZ), room = 2 * frame + 4096;
