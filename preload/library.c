@@ -537,9 +537,17 @@ struct answer library_open_in(Lmid_t space, const char *file, int mode)
 
 static struct answer answer(void *real, Lmid_t space, const char *file, int mode)
 {
+	static _Atomic bool resolved;
 	char *made = NULL;
 	int saved = errno;
 	complaint.is = false;
+	/* The linker holds its lock while constructors run, which may wait for a thread that makes
+	 * its first call of a function. */
+	if (!atomic_load_explicit(&resolved, memory_order_relaxed)) {
+		real_resolve_all();
+		REAL(dlerror)();
+		atomic_store_explicit(&resolved, true, memory_order_relaxed);
+	}
 	const char *path = path_for_us(file, mode, &made);
 	struct answer answer = {real, NULL};
 	errno = saved;

@@ -41,6 +41,12 @@ void *real_resolve(enum real_id id)
 	return p;
 }
 
+void real_resolve_all(void)
+{
+	for (int id = 0; id < REAL_COUNT; id++)
+		real_get((enum real_id)id);
+}
+
 void real_resolve_early(void)
 {
 #define REAL_FN(name)

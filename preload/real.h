@@ -64,6 +64,8 @@ extern _Atomic(void *) real_table[REAL_COUNT];
 /* Looks one function up; a function that this libc lacks becomes one that fails with ENOSYS. */
 void *real_resolve(enum real_id id);
 void real_resolve_early(void);
+/* From then on no call waits for the dynamic linker. */
+void real_resolve_all(void);
 
 static inline void *real_get(enum real_id id)
 {

@@ -128,6 +128,23 @@ static bool find_program(const char *path, struct program *p)
 	return found;
 }
 
+/* Does the kernel not see what runs? The program lies in a container, or is a script whose
+ * interpreter does. */
+static bool is_hidden(const char *path)
+{
+	if (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 1)
+		return true;
+	struct program p = {.image = -1};
+	int fd = (int)RAW(
+		SYS_openat, AT_FDCWD, path, (long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+	if (fd < 0)
+		return false;
+	long n = RAW(SYS_pread64, (long)fd, p.line, sizeof p.line - 1, 0L);
+	RAW(SYS_close, (long)fd);
+	return n > 2 && memcmp(p.line, "#!", 2) == 0 && parse_script(&p) &&
+	       path_is_container(p.interpreter);
+}
+
 static size_t count_of(char *const argv[])
 {
 	size_t n = 0;
@@ -173,7 +190,16 @@ static void fill_arguments(
 		rc_; \
 	})
 
-static int exec_program(const char *path, char *const argv[], char *const envp[])
+/* `scripts` are the interpreters that were scripts so far, of which the kernel follows five. */
+static bool can_interpret(const char *interpreter, int scripts)
+{
+	if (scripts < 5)
+		return access(interpreter, X_OK) == 0;
+	errno = ELOOP;
+	return false;
+}
+
+static int exec_program(const char *path, char *const argv[], char *const envp[], int scripts)
 {
 	struct program p;
 	if (!find_program(path, &p))
@@ -181,6 +207,10 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 	if (p.interpreter) {
 		char *words[count_of(argv) + 4];
 		fill_arguments(&p, path, argv, words);
+		if (is_hidden(p.interpreter))
+			return can_interpret(p.interpreter, scripts)
+				       ? exec_program(p.interpreter, words, envp, scripts + 1)
+				       : -1;
 		return served_at(AT_FDCWD, p.interpreter, 0, envp)
 			       ? REAL(execve)(p.interpreter, words, envp)
 			       : -1;
@@ -198,12 +228,16 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 static int exec_again(const char *path, char *const argv[], char *const envp[])
 {
 	if (errno == ENOENT && path_is_flat(AT_FDCWD, path) == 1)
-		return access(path, X_OK) < 0 ? -1 : exec_program(path, argv, envp);
+		return access(path, X_OK) < 0 ? -1 : exec_program(path, argv, envp, 0);
 	if (path_is_unknown(AT_FDCWD, path, 0))
 		errno = access(path, X_OK) < 0 ? EACCES : ENOEXEC;
-	if (errno != ENOEXEC || !path_is_container(path))
+	if (errno != ENOEXEC)
 		return -1;
-	return exec_program(path, argv, envp);
+	bool hidden = is_hidden(path);
+	errno = ENOEXEC;
+	if (!hidden)
+		return -1;
+	return exec_program(path, argv, envp, 0);
 }
 
 static int exec_path(const char *path, char *const argv[], char *const envp[])
@@ -219,9 +253,9 @@ static int exec_file(const char *file, char *const argv[], char *const envp[])
 {
 	ROOM(found);
 	bool looks = file && *file && path_is_there(file) && !strchr(file, '/');
-	if (looks && found && served_find(file, found) && path_is_container(found))
+	if (looks && found && served_find(file, found) && is_hidden(found))
 		file = found;
-	if (strchr(file, '/') && (path_is_container(file) || path_is_flat(AT_FDCWD, file) == 1)) {
+	if (strchr(file, '/') && is_hidden(file)) {
 		exec_path(file, argv, envp);
 		if (errno != ENOEXEC)
 			return -1;
@@ -767,7 +801,7 @@ typedef int spawn_call(pid_t *restrict, const char *restrict,
 /* A program in a container is made ready here. */
 static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
 	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
-	char *const envp[])
+	char *const envp[], int scripts)
 {
 	struct program p;
 	if (!find_program(path, &p))
@@ -775,6 +809,11 @@ static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
 	char *words[count_of(argv) + 4], image[40];
 	if (p.interpreter) {
 		fill_arguments(&p, path, argv, words);
+		if (is_hidden(p.interpreter))
+			return can_interpret(p.interpreter, scripts)
+				       ? spawn_program(call, pid, p.interpreter, fa, attr, words,
+						 envp, scripts + 1)
+				       : errno;
 		return served_at(AT_FDCWD, p.interpreter, 0, envp)
 			       ? call(pid, p.interpreter, fa, attr, words, envp)
 			       : EPERM;
@@ -802,21 +841,19 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	}
 	ROOM(found);
 	if (!moves && call == REAL(posix_spawnp) && path && path_is_there(path) && *path &&
-		!strchr(path, '/') && found && served_find(path, found) && path_is_container(found))
+		!strchr(path, '/') && found && served_find(path, found) && is_hidden(found))
 		path = found;
 	if (!is_served(a, path, call == REAL(posix_spawnp), envp))
 		return EPERM;
 	/* The child is told where it is. */
 	ours = ours || (moves && flat_is_known());
 	/* Of a program that another directory has the child's exec says what it is. */
-	bool is_ours = !moves && strchr(path, '/') &&
-		       (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 1) &&
-		       access(path, X_OK) == 0;
+	bool is_ours = !moves && strchr(path, '/') && is_hidden(path) && access(path, X_OK) == 0;
 	if (!ours) {
 		share_with_process(SHARED_ALL);
 		int rc = WITH_ENVIRONMENT(AT_FDCWD, envp,
 			!is_ours ? call(pid, path, fa, attr, argv, given)
-				 : spawn_program(call, pid, path, fa, attr, argv, given));
+				 : spawn_program(call, pid, path, fa, attr, argv, given, 0));
 		shared_with_process();
 		return rc;
 	}
@@ -830,7 +867,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 			rc = WITH_ENVIRONMENT(dir, envp,
 				!is_ours ? call(pid, path, &translated, attr, argv, given)
 					 : spawn_program(call, pid, path, &translated, attr, argv,
-						   given));
+						   given, 0));
 		if (dir >= 0)
 			RAW(SYS_close, (long)dir);
 		shared_with_process();

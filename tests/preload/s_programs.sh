@@ -23,6 +23,27 @@ try:
 except OSError as e:
     print(e.errno, flush=True)' "$p" one
 done
+# What interprets a script may lie here, and be a script.
+cp "$(type -P echo)" echoes; chmod 755 echoes
+printf '#!./echoes interpreted\n' > by_program
+printf '#!./by_program twice\n' > by_script
+printf '#!./by_script\n' > by_scripts
+printf '#!./loop\n' > loop
+printf '#!./closed\n' > by_closed
+cp by_program "$T_BIN/outside"
+chmod 755 by_program by_script by_scripts loop by_closed "$T_BIN/outside"
+for p in by_program by_script by_scripts loop by_closed "$T_BIN/outside"; do
+    python3 -c 'import os, sys
+for start in [lambda p, a: os.posix_spawn(p, a, os.environ), lambda p, a: os.posix_spawnp(p, a, os.environ),
+        lambda p, a: os.fork() or os.execv(p, a), lambda p, a: os.fork() or os.execvp(p, a)]:
+    path, pid = sys.argv[1], os.getpid()
+    try:
+        print(os.waitpid(start(path if path[0] == "/" else "./" + path, ["zero", "one"]), 0)[1], flush=True)
+    except OSError as e:
+        print(e.errno, flush=True)
+    if os.getpid() != pid:
+        os._exit(0)' "$p" | sed "s,$T_BIN,,"
+done
 cat > starts.c <<'END_OF_C'
 #define _GNU_SOURCE
 #include <errno.h>

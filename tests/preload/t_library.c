@@ -125,7 +125,20 @@ int main(void)
 		"-linner '-Wl,-rpath,$ORIGIN'");
 	build("libwrong.so", "int nowhere(void); int wrong(void) { return nowhere(); }", "");
 	build("libswap.so", "int which(void) { return 1; }", "");
+	build("libwaits.so",
+		"#include <pthread.h>\n#include <stdio.h>\n"
+		"static void *f(void *p) { FILE *f = fopen(\"written\", \"w\");"
+		" fputs(\"by a thread\", f); fclose(f); f = popen(\"cat written\", \"r\");"
+		" while (fgetc(f) > 0); pclose(f); return rename(\"written\", \"kept\") ? p : 0; "
+		"}\n"
+		"__attribute__((constructor)) static void begin(void) { pthread_t t;"
+		" pthread_create(&t, 0, f, 0); pthread_join(t, 0); }",
+		"-pthread");
 	make("libtext.so", "no library");
+	/* A thread that a constructor waited for waited itself for the linker, whose lock is held
+	 * meanwhile: to look up a function of libc that nobody had called. */
+	printf("waits: %d\n", dlopen("./libwaits.so", RTLD_NOW) != NULL);
+	show("kept");
 
 	printf("not loaded: %d\n", dlopen("./libouter.so", RTLD_NOW | RTLD_NOLOAD) == NULL);
 	void *one = dlopen("./libouter.so", RTLD_NOW), *two;
