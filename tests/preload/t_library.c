@@ -112,8 +112,12 @@ static void names(void *handle)
 	printf("in its constructor: %s\n", base(seen()));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc > 1) {
+		printf("first: %d\n", dlopen(argv[1], RTLD_NOW) != NULL);
+		return 0;
+	}
 	build("libinner.so", "int inner(void) { return 42; }", "-Wl,-soname,libinner.so");
 	build("libouter.so",
 		"#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <string.h>\n"
@@ -134,7 +138,25 @@ int main(void)
 		"__attribute__((constructor)) static void begin(void) { pthread_t t;"
 		" pthread_create(&t, 0, f, 0); pthread_join(t, 0); }",
 		"-pthread");
+	build("libfirst.so",
+		"#include <fcntl.h>\n#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n"
+		"static void *f(void *p) { int fd = open(\"first\", O_RDWR | O_CREAT, 0644);"
+		" for (int i = 0; i < 1000; i++) write(fd, \"abc\", 3);"
+		" char b[7] = {0}; fsync(fd); pread(fd, b, 6, 1500);"
+		" printf(\"%s %ld\\n\", b, (long)lseek(fd, 0, SEEK_END)); return p; }"
+		"__attribute__((constructor)) static void begin(void) { pthread_t t;"
+		" pthread_create(&t, 0, f, 0); pthread_join(t, 0); }",
+		"-pthread");
 	make("libtext.so", "no library");
+	/* Nor did it have to be libc's function: the first write and the first read of a process
+	 * registered destructors of threads, for which libc waits for the linker. */
+	fflush(stdout);
+	pid_t first = fork();
+	if (first == 0) {
+		execl("/proc/self/exe", argv[0], "./libfirst.so", NULL);
+		_exit(127);
+	}
+	R(reap(first));
 	/* A thread that a constructor waited for waited itself for the linker, whose lock is held
 	 * meanwhile: to look up a function of libc that nobody had called. */
 	printf("waits: %d\n", dlopen("./libwaits.so", RTLD_NOW) != NULL);

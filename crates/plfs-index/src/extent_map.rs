@@ -32,10 +32,11 @@ mod level;
 mod merge;
 mod shape;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::BinaryHeap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use base::{Base, Bytes, ReadAt};
 pub use bulk::Bulk;
@@ -111,8 +112,7 @@ impl Row {
 /// Where a piece's bytes are: segment, and physical minus logical offset, wrapping.
 type Place = (u32, u64);
 
-/// Memory that lookups use again, so that a lookup allocates nothing once it has grown. One a
-/// thread.
+/// Memory that lookups use again, so that a lookup allocates nothing once it has grown.
 #[derive(Debug, Default)]
 pub struct Scratch {
     pieces: Vec<Span<Place>>,
@@ -148,25 +148,32 @@ pub struct ExtentMap {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::new()) };
+    /// Which of [`SCRATCHES`] this thread takes, and one; 0: none yet. Without a destructor: to
+    /// register one libc calls malloc, which a handler of a signal may have interrupted, and waits
+    /// for the dynamic linker, which a constructor may hold that waits for this thread.
+    static OURS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Calls `f` with this thread's scratch.
+/// Shared by the threads of the process. 16: more threads than that seldom read at one moment.
+static SCRATCHES: [Mutex<Scratch>; 16] = [const { Mutex::new(Scratch::new()) }; 16];
+
+/// Calls `f` with a scratch: one that nobody has at this moment, or a new one.
 fn with_scratch<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
-    let mut f = Some(f);
-    let result = SCRATCH.try_with(|scratch| {
-        let mut scratch = scratch.try_borrow_mut().ok()?;
-        let result = f.take().map(|f| f(&mut scratch));
-        if scratch.pieces.capacity() > SCRATCH_KEPT {
-            *scratch = Scratch::new();
-        }
-        result
-    });
-    // A thread that ends has lost its scratch, and may still close files.
-    match result {
-        Ok(Some(result)) => result,
-        _ => f.take().expect("not called: the scratch was not there")(&mut Scratch::new()),
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    if OURS.get() == 0 {
+        OURS.set(1 + THREADS.fetch_add(1, Ordering::Relaxed) % SCRATCHES.len());
     }
+    let mut scratch = match SCRATCHES[OURS.get() - 1].try_lock() {
+        Ok(scratch) => scratch,
+        // Another thread reads, or this one, in what a handler of a signal has interrupted; or
+        // there was a panic.
+        Err(_) => return f(&mut Scratch::new()),
+    };
+    let result = f(&mut scratch);
+    if scratch.pieces.capacity() > SCRATCH_KEPT {
+        *scratch = Scratch::new();
+    }
+    result
 }
 
 impl Default for ExtentMap {

@@ -22,6 +22,9 @@ pub(crate) use std::{
     thread,
 };
 
+#[cfg(not(feature = "shuttle"))]
+mod pthread;
+
 /// The standard library's, whatever is explored.
 pub(crate) mod plain {
     pub(crate) use std::sync::{Mutex, RwLock, atomic, mpsc};
@@ -93,7 +96,7 @@ pub(crate) fn wait_for<T>(mut call: impl FnMut(bool) -> Option<T>) -> T {
 /// there is one.
 pub(crate) fn spawn_for_ever(name: &str, run: impl FnOnce() + Send + 'static) -> bool {
     #[cfg(not(feature = "shuttle"))]
-    return thread::Builder::new().name(name.into()).spawn(run).is_ok();
+    return pthread::start(name, Box::new(run));
     // A run ends when its threads have, but for its tasks.
     #[cfg(feature = "shuttle")]
     {
