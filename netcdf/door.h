@@ -148,7 +148,9 @@ int records_agree(struct file *f, MPI_Offset more);
 void say(const struct file *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The first of all ranks' errors. */
 int agree(MPI_Comm comm, int rc);
-void *must(void *memory); /* ends the process if there is none */
+/* Ends the process if there is none. For what is small: if the data of a call is to be held and
+ * there is no memory for that, the call gives NC_ENOMEM. */
+void *must(void *memory);
 
 /* --- define.c: what is cut, and what is in the partitions --- */
 

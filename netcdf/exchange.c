@@ -328,8 +328,12 @@ static int understand(struct file *f, const int64_t *words, const int *counts, s
 	return NC_NOERR;
 }
 
-/* Rounds of at most the buffer's size, in the order of the file; the number of them. */
-static int rounds_make(struct file *f, struct subs *in, struct sub **list)
+/* Is told for a piece of which no data is to come: there is no memory for it. */
+#define NO_ROUND (-1)
+
+/* Rounds of at most the buffer's size, in the order of the file; the number of them. `*buffer` has
+ * room for each of them, with zeros, as what is beyond the end of a file is not read. */
+static int rounds_make(struct file *f, struct subs *in, struct sub **list, char **buffer)
 {
 	struct sub **room = must(calloc((size_t)in->count + 1, sizeof *room));
 	for (int i = 0; i < in->count; i++)
@@ -337,14 +341,22 @@ static int rounds_make(struct file *f, struct subs *in, struct sub **list)
 	sort_places(f, list, room, in->count);
 	free(room);
 	int round = 0;
-	int64_t bytes = 0;
+	int64_t bytes = 0, most = 0;
 	for (int i = 0; i < in->count; i++) {
 		if (bytes > 0 && bytes + list[i]->bytes > f->settings.buffer)
 			round++, bytes = 0;
 		bytes += list[i]->bytes;
+		most = bytes > most ? bytes : most;
 		list[i]->round = round;
 	}
-	return in->count ? round + 1 : 0;
+	*buffer = calloc((size_t)most + 1, 1);
+	if (*buffer)
+		return in->count ? round + 1 : 0;
+	for (int i = 0; i < in->count; i++) {
+		in->sub[i].round = NO_ROUND;
+		in->sub[i].status = NC_ENOMEM;
+	}
+	return 0;
 }
 
 /* In the buffer, what is from or for one process is in one place. */
@@ -472,17 +484,8 @@ static int tell(struct file *f, const struct subs *out, struct subs *in, struct 
 
 /* Step 3. */
 static int rounds_run(struct file *f, bool put, struct subs *out, struct subs *in,
-	struct sub **list, int rounds, struct requests *messages)
+	struct sub **list, char *buffer, int rounds, struct requests *messages)
 {
-	int64_t most = 0;
-	for (int i = 0, end; i < in->count; i = end) {
-		int64_t bytes = 0;
-		for (end = i; end < in->count && list[end]->round == list[i]->round; end++)
-			bytes += list[end]->bytes;
-		most = bytes > most ? bytes : most;
-	}
-	/* Zeros: what is beyond the end of a file is not read. */
-	char *buffer = must(calloc((size_t)most + 1, 1));
 	int rc = NC_NOERR, at = 0;
 	for (int i = 0; i < out->count; i++)
 		if (out->sub[i].round >= rounds)
@@ -517,7 +520,6 @@ static int rounds_run(struct file *f, bool put, struct subs *out, struct subs *i
 		}
 		at = end;
 	}
-	free(buffer);
 	return rc;
 }
 
@@ -541,8 +543,9 @@ int issue_by_delegates(struct file *f, bool put, const struct pieces *pieces)
 	int *mine = must(calloc((size_t)out.count + 1, sizeof *mine));
 	int *theirs = must(calloc((size_t)in.count + 1, sizeof *theirs));
 	int rounds = 0;
+	char *buffer = NULL;
 	if (rc == NC_NOERR) {
-		rounds = rounds_make(f, &in, list);
+		rounds = rounds_make(f, &in, list, &buffer);
 		for (int i = 0; i < in.count; i++)
 			theirs[i] = in.sub[i].round;
 		rc = numbers_exchange(f, &out, &in, ROUNDS, mine, theirs, &messages);
@@ -551,7 +554,7 @@ int issue_by_delegates(struct file *f, bool put, const struct pieces *pieces)
 		out.sub[i].round = mine[i];
 	f->exchange_s += PMPI_Wtime() - start;
 	if (rc == NC_NOERR)
-		rc = rounds_run(f, put, &out, &in, list, rounds, &messages);
+		rc = rounds_run(f, put, &out, &in, list, buffer, rounds, &messages);
 	start = PMPI_Wtime();
 	for (int i = 0; i < in.count; i++)
 		theirs[i] = in.sub[i].status;
@@ -561,6 +564,7 @@ int issue_by_delegates(struct file *f, bool put, const struct pieces *pieces)
 		if (out.sub[i].request->status == NC_NOERR)
 			out.sub[i].request->status = mine[i];
 	f->exchange_s += PMPI_Wtime() - start;
+	free(buffer);
 	free(messages.list);
 	free(list);
 	free(mine);

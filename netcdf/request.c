@@ -193,8 +193,10 @@ static int boxes_make(
 	int n = s->kind == VARN ? s->num : 1, rc = NC_NOERR;
 	if (n < 0 || (s->kind == VARN && n > 0 && !s->starts))
 		return n < 0 ? NC_EINVAL : NC_ENULLSTART;
-	r->boxes = must(calloc((size_t)n + 1, sizeof *r->boxes));
-	r->numbers = must(calloc(((size_t)n + 1) * 4 * (size_t)v->ndims, sizeof *r->numbers));
+	r->boxes = calloc((size_t)n + 1, sizeof *r->boxes);
+	r->numbers = calloc(((size_t)n + 1) * 4 * (size_t)v->ndims, sizeof *r->numbers);
+	if (!r->boxes || !r->numbers)
+		return NC_ENOMEM;
 	if (s->kind == VAR) {
 		MPI_Offset *whole = must(malloc((size_t)v->ndims * sizeof *whole));
 		memcpy(whole, v->length, (size_t)v->ndims * sizeof *whole);
@@ -236,9 +238,11 @@ static char *gather(char *to, const char *from, int size, int ndims, const MPI_O
 }
 
 /* A buffered put is done with the program's memory when it returns. */
-static void keep(const struct variable *v, struct request *r)
+static int keep(const struct variable *v, struct request *r)
 {
-	char *copy = must(malloc((size_t)r->elements * (size_t)r->size + 1)), *to = copy;
+	char *copy = malloc((size_t)r->elements * (size_t)r->size + 1), *to = copy;
+	if (!copy)
+		return NC_ENOMEM;
 	for (int i = 0; i < r->count; i++) {
 		struct box *b = &r->boxes[i];
 		const char *from = r->data + b->at * r->size;
@@ -252,6 +256,7 @@ static void keep(const struct variable *v, struct request *r)
 	}
 	free(r->own);
 	r->own = r->data = copy;
+	return NC_NOERR;
 }
 
 static void request_free(struct request *r)
@@ -312,7 +317,9 @@ static int memory_find(const struct variable *v, struct request *r, const void *
 	int packed = 0, at = 0;
 	if (PMPI_Pack_size((int)count, type, MPI_COMM_SELF, &packed) != MPI_SUCCESS)
 		return NC_EINTOVERFLOW;
-	r->own = must(malloc((size_t)packed + 1));
+	r->own = malloc((size_t)packed + 1);
+	if (!r->own)
+		return NC_ENOMEM;
 	if (r->is_put) {
 		if (PMPI_Pack(buffer, (int)count, type, r->own, packed, &at, MPI_COMM_SELF) !=
 			MPI_SUCCESS)
@@ -350,9 +357,7 @@ static int request_make(struct file *f, int varid, int how, const struct shape *
 		if (rc == NC_NOERR && used + f->attached_used + r->buffered > f->attached)
 			rc = NC_EINSUFFBUF;
 		if (rc == NC_NOERR)
-			keep(v, r);
-		else
-			r->buffered = 0;
+			rc = keep(v, r);
 	}
 	if (rc != NC_NOERR) {
 		request_free(r);

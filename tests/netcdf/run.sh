@@ -45,9 +45,9 @@ check() { # NAME COMMAND...: the command succeeds
     if out=$("$@" 2>&1); then result "$name" ok; else result "$name" fail "$(tail -n "${T_LINES:-12}" <<< "$out")"; fi
 }
 program() { "$mpicc" -std=gnu11 -g -O1 -Wall -o "$work/$1" "$here/$1.c" -lpnetcdf; } # NAME
-for name in random every define shapes; do program $name > "$name.log" 2>&1 & done
+for name in random every define shapes no_memory; do program $name > "$name.log" 2>&1 & done
 wait
-for name in random every define shapes; do
+for name in random every define shapes no_memory; do
     [ -x $name ] || result "$name" fail "does not compile: $(head -5 $name.log)"
 done
 # Ranks of a program: as it is, and with the library.
@@ -98,6 +98,10 @@ for n in 1 2 4; do
     is_in_turn $n || continue
     mkdir -p define.$n
     check "define $n" cut $n ./define define.$n
+done
+for n in 1 2; do
+    mkdir -p no_memory.$n
+    check "no_memory $n" cut $n ./no_memory no_memory.$n
 done
 random() { # RANKS
     local cases=${T_CASES:-12} seed=${PLFS_SEED:-$RANDOM}
