@@ -75,7 +75,7 @@ build: ## release build into build/, laid out as it is installed
 	$(MAKE) --no-print-directory -C preload OUT=$(abspath $(BUILD))/lib/plfs PLFS_INC=$(abspath crates/plfs-capi/include) PLFS_LIB=$(abspath $(BUILD))/lib
 	$(MAKE) --no-print-directory -C mpi OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/mpi PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION) PLFS_INC=$(abspath crates/plfs-capi/include) PLFS_LIB=$(abspath $(BUILD))/lib \
 		ABI_INC=$(if $(ABI_INC),$(ABI_INC),$(abspath $(BUILD))/deps/mpich/include)
-	$(MAKE) --no-print-directory -C netcdf OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/netcdf PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION)
+	$(MAKE) --no-print-directory -C netcdf OUT=$(abspath $(BUILD))/lib/plfs OBJ=$(abspath $(BUILD))/obj/netcdf PKGCONFIG=$(abspath $(BUILD))/lib/pkgconfig VERSION=$(VERSION) PLFS_INC=$(abspath crates/plfs-capi/include)
 	@# mount -t fuse.plfs looks for this name in /sbin; it is the same program.
 	@mkdir -p $(BUILD)/sbin $(BUILD)/lib/systemd/system
 	@ln -sf ../bin/plfs $(BUILD)/sbin/mount.fuse.plfs

@@ -56,7 +56,7 @@ extern struct other other;
 
 struct settings {
 	bool enabled;
-	int parts;	   /* 0: as many as there are directories, or as targets.c says */
+	int parts;	   /* 0: as targets.c says */
 	char *dirs;	   /* with colons between; NULL: beside the master */
 	char *dim;	   /* NULL, or DIM, or VAR:DIM, with blanks or semicolons between */
 	int64_t min_bytes; /* of a variable of one dimension */
@@ -74,12 +74,6 @@ char *settings_dim(const struct settings *settings, const char *variable);
 void settings_show(const struct settings *settings, int parts, MPI_Info info);
 /* For the partitions: no data is read to be written back, as other processes write beside it. */
 MPI_Info info_of_partitions(MPI_Info info);
-
-/* --- targets.c --- */
-
-/* Where the partitions of a new dataset go: `*count` directories, one for each. NULL stands for the
- * directory of the master. To be freed, each and all. */
-char **targets_choose(const struct settings *settings, int *count);
 
 /* --- file.c: datasets --- */
 
@@ -151,6 +145,12 @@ int agree(MPI_Comm comm, int rc);
 /* Ends the process if there is none. For what is small: if the data of a call is to be held and
  * there is no memory for that, the call gives NC_ENOMEM. */
 void *must(void *memory);
+
+/* --- targets.c --- */
+
+/* Collective. Where the partitions of a new dataset go: `*count` directories, one for each. NULL
+ * stands for the directory of the master. To be freed, each and all. */
+char **targets_choose(const struct file *f, int *count);
 
 /* --- define.c: what is cut, and what is in the partitions --- */
 

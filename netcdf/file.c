@@ -177,7 +177,7 @@ int door_create(MPI_Comm comm, const char *path, int cmode, MPI_Info info, int *
 		return NC_NOERR;
 	}
 	int count;
-	char **dirs = targets_choose(&f->settings, &count);
+	char **dirs = targets_choose(f, &count);
 	partitions_new(f, count);
 	partition_paths(f, dirs);
 	for (int k = 0; k < count; k++)
@@ -474,20 +474,20 @@ int door_flush(int ncid)
 	return rc != NC_NOERR ? rc : result;
 }
 
-/* What the exchange cost, by the slowest rank; for those who measure. */
+/* What the exchange cost; for those who measure. Most of the longest is waiting for others, the
+ * shortest is of the rank that others waited for. */
 static void tell_times(struct file *f)
 {
 	const char *asked = getenv("PLFS_NC_TIMES");
-	double mine[2] = {f->exchange_s, f->io_s}, most[2];
+	double mine[3] = {f->exchange_s, f->io_s, -f->exchange_s}, most[3];
 	if (!asked || !*asked || strcmp(asked, "0") == 0)
 		return;
-	PMPI_Reduce(mine, most, 2, MPI_DOUBLE, MPI_MAX, 0, f->comm);
+	PMPI_Reduce(mine, most, 3, MPI_DOUBLE, MPI_MAX, 0, f->comm);
 	if (f->rank == 0)
 		fprintf(stderr,
-			"plfs netcdf: %s: %d partitions, %d ranks: exchange %.6f s, input and "
-			"output "
-			"%.6f s\n",
-			f->path, f->parts, f->ranks, most[0], most[1]);
+			"plfs netcdf: %s: %d partitions, %d ranks: exchange %.6f to %.6f s, input "
+			"and output %.6f s\n",
+			f->path, f->parts, f->ranks, -most[2], most[0], most[1]);
 }
 
 int door_close(int ncid)

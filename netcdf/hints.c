@@ -1,6 +1,6 @@
 /* Hints: what a program asks for by MPI_Info, and a user by the environment. docs/TUNING.md lists
  * them. What PNETCDF_HINTS says is stronger than the program's word, as with PnetCDF itself;
- * PLFS_NC_PARTITION, which `plfs run --partition` sets, is weaker. */
+ * PLFS_NC_PARTITION, which `plfs run --partition` sets, and PLFS_NC_PARTITION_DIRS are weaker. */
 #include "door.h"
 
 #include <ctype.h>
@@ -72,6 +72,10 @@ void settings_read(struct settings *s, MPI_Info info)
 		s->enabled = true;
 		take(s, "nc_num_partitions", asked);
 	}
+	/* A list of directories may be longer than an MPI takes a value of a hint for. */
+	const char *dirs = getenv("PLFS_NC_PARTITION_DIRS");
+	if (dirs && *dirs)
+		take(s, "nc_partition_dirs", dirs);
 	for (size_t i = 0; info != MPI_INFO_NULL && i < sizeof KEYS / sizeof *KEYS; i++) {
 		char value[MPI_MAX_INFO_VAL + 1];
 		int found = 0;

@@ -1,6 +1,6 @@
-//! Writes include/plfs.h, for programs, and include/plfs_door.h, for preload/ and mpi/: the head
-//! from headers/, then a section for each source file. Both are committed; `make lint` fails if
-//! they are not what the sources say.
+//! Writes include/plfs.h, for programs, and include/plfs_door.h, for preload/, mpi/ and netcdf/:
+//! the head from headers/, then a section for each source file. Both are committed; `make lint`
+//! fails if they are not what the sources say.
 
 use std::error::Error;
 use std::fs;
@@ -15,7 +15,17 @@ const HEADERS: [(&str, &[&str]); 2] = [
     ),
     (
         "plfs_door.h",
-        &["managed", "default_dir", "door", "in_place", "names", "packed", "flat", "index"],
+        &[
+            "managed",
+            "default_dir",
+            "door",
+            "in_place",
+            "names",
+            "packed",
+            "flat",
+            "index",
+            "targets",
+        ],
     ),
 ];
 

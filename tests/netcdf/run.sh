@@ -152,16 +152,83 @@ done
 
 directories() {
     mkdir -p places/one places/two places/here
-    PNETCDF_HINTS="nc_partitioning_enabled=true;nc_partition_dirs=$work/places/one:places/two" cut 3 ./shapes coll_perf write places/here/a.nc || return 1
+    PNETCDF_HINTS="nc_partitioning_enabled=true;nc_num_partitions=2;nc_partition_dirs=$work/places/one:places/two" cut 3 ./shapes coll_perf write places/here/a.nc || return 1
     [ "$(ls places/here) $(ls places/one) $(ls places/two)" = "a.nc a.nc.0 a.nc.1" ] || { ls -R places; return 1; }
     cut 2 ./shapes coll_perf read places/here/a.nc && "$plfs" nc check places/here/a.nc || return 1
     # A dataset of the same name elsewhere does not take them: it is another.
     mkdir -p places/there
     printf 'mine' > places/two/b.nc.1
-    ! PNETCDF_HINTS="nc_partitioning_enabled=true;nc_partition_dirs=$work/places/one:$work/places/two" cut 2 ./shapes coll_perf write places/there/b.nc > out 2>&1 || return 1
+    ! PNETCDF_HINTS="nc_partitioning_enabled=true;nc_num_partitions=2;nc_partition_dirs=$work/places/one:$work/places/two" cut 2 ./shapes coll_perf write places/there/b.nc > out 2>&1 || return 1
     grep -q 'there is a file of that name' out && [ "$(cat places/two/b.nc.1)" = mine ] || { cat out; return 1; }
 }
 check directories directories
+# What the node knows of the directories, in MB/s; 0: nothing. As docs/decisions/0026 has the page.
+rates_say() { # MEMORY [DIR RATE]...
+    python3 - "$@" << 'END'
+import os, struct, sys, time
+words = [0] * 1024
+for path, rate in zip(sys.argv[2::2], map(float, sys.argv[3::2])):
+    key = 0xcbf29ce484222325
+    for byte in os.fsencode(path):
+        key = (key ^ byte) * 0x100000001b3 % 2**64
+    at = key % 64
+    while words[4 * at] not in (0, key):
+        at = (at + 1) % 64
+    bits = struct.unpack("<Q", struct.pack("<d", rate * 1e6))[0]
+    words[4 * at : 4 * at + 4] = key, bits, time.clock_gettime_ns(time.CLOCK_BOOTTIME), 16 << 20
+path = f"{sys.argv[1]}/plfs-targets-{os.geteuid()}"
+with open(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as f:
+    f.write(struct.pack("<1024Q", *words))
+END
+}
+# How many partitions there are, and in which directories, is what was measured; unless the user
+# says it, or there is no libplfs. All ranks do the same.
+targets() {
+    local memory dirs status
+    memory=$(mktemp -d /dev/shm/plfs-netcdf-test.XXXXXX) || return 1
+    PLFS_SHARED_MEMORY=$memory targets_in "$memory" && status=0 || status=1
+    rm -r "$memory"
+    return $status
+}
+targets_in() { # MEMORY
+    local at=$work/aims where
+    mkdir -p "$at"/{a,b,c,d,here}
+    local dirs=nc_partition_dirs=$at/a:$at/b:$at/c:$at/d
+    are_in() { where=$(cd "$at" && echo [abcd]/*); [ "$where" = "$*" ] || { echo "in $where"; cat out; return 1; }; }
+    write() { # HINTS
+        rm -f "$at"/?/* "$at"/here/*
+        PNETCDF_HINTS="nc_partitioning_enabled=true;$1" cut 3 ./shapes coll_perf write "$at/here/x.nc" > out 2>&1 &&
+            cut 2 ./shapes coll_perf read "$at/here/x.nc"
+    }
+    rates_say "$1" "$at/a" 4 "$at/b" 40 "$at/c" 5 "$at/d" 38
+    write "$dirs" && are_in b/x.nc.0 d/x.nc.1 || return 1
+    # A list that is too long for a hint.
+    PLFS_NC_PARTITION_DIRS=$at/b:$at/b/$(printf './%.0s' {1..200}):$at/a write "" && are_in b/x.nc.0 b/x.nc.1 || return 1
+    write "$dirs;nc_num_partitions=3" && are_in b/x.nc.0 c/x.nc.1 d/x.nc.2 || return 1
+    write "$dirs;nc_num_partitions=4" && are_in a/x.nc.0 b/x.nc.1 c/x.nc.2 d/x.nc.3 || return 1
+    # One that cannot be measured is left out, which is said.
+    rm -r "$at/c" && rates_say "$1" "$at/a" 35 "$at/b" 40 "$at/d" 38 || return 1
+    write "$dirs" && are_in a/x.nc.0 b/x.nc.1 d/x.nc.2 && [ "$(grep -c "target $at/c " out)" = 1 ] || return 1
+    mkdir "$at/c" && rates_say "$1" "$at/a" 4 "$at/b" 40 "$at/c" 5 "$at/d" 38 || return 1
+    # Without libplfs: all, in their order.
+    mkdir -p alone && cp "$lib"/libplfs_netcdf* alone/ && rm -f "$at"/?/* "$at"/here/* || return 1
+    LD_PRELOAD=$work/alone/libplfs_netcdf.so PNETCDF_HINTS="nc_partitioning_enabled=true;$dirs" ranks 3 ./shapes coll_perf write "$at/here/x.nc" > out 2>&1 || return 1
+    are_in a/x.nc.0 b/x.nc.1 c/x.nc.2 d/x.nc.3 && [ "$(grep -c "libplfs.so is not there" out)" = 1 ]
+}
+check targets targets
+# Nobody has measured them: it is done now.
+probed() {
+    local memory status
+    memory=$(mktemp -d /dev/shm/plfs-netcdf-test.XXXXXX) || return 1
+    mkdir -p probed/{a,b}
+    PLFS_DEBUG=1 PLFS_SHARED_MEMORY=$memory PNETCDF_HINTS="nc_partitioning_enabled=true;nc_partition_dirs=$work/probed/a:$work/probed/b" \
+        cut 2 ./shapes coll_perf write probed/x.nc > out 2>&1 && [ "$(grep -c 'target .*: [0-9.]* MB/s' out)" = 2 ] && ! grep -q ': 0.0 MB/s' out && cut 1 ./shapes coll_perf read probed/x.nc
+    status=$?
+    rm -r "$memory"
+    [ $status = 0 ] || cat out
+    return $status
+}
+check probed probed
 # Beside each other they can be moved together.
 moved() {
     mkdir -p from && $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./shapes s3d write from/a.nc && mv from to &&

@@ -1,5 +1,5 @@
-/* plfs_door.h: what preload/ and mpi/ use of libplfs beyond plfs.h. Generated from
- * crates/plfs-capi; do not edit.
+/* plfs_door.h: what preload/, mpi/ and netcdf/ use of libplfs beyond plfs.h. Generated
+ * from crates/plfs-capi; do not edit.
  *
  * Private: it is not installed, and may change with every version. libplfs and its doors are built
  * and installed together. The conventions are those of plfs.h. */
@@ -989,6 +989,26 @@ int plfs_door_horizon_get(plfs_file *file, plfs_horizon *out);
  * `file` is a handle, `seen` points to a plfs_horizon.
  */
 int plfs_door_horizon_set(plfs_file *file, const plfs_horizon *seen);
+
+/* --- Which storage targets to use (netcdf/) --- */
+
+/**
+ * Chooses between `n` directories, each a storage target, for files that are alike in size: as
+ * many as the measured rates say, or `wanted`, if that is not 0. Gives how many, and puts their
+ * places into `chosen`, ascending. `bytes_s` gets what one writer more can expect of each of the
+ * `n`; 0: it cannot be measured, and is not chosen unless nothing can, or so many are wanted.
+ *
+ * Rates are those of this node's writers and probes; where there is none of the last 30 s the
+ * target is probed, all at once, which takes 0.3 s; a second more if one has stalled.
+ *
+ * Requires:
+ * `dirs` has `n` C strings, `chosen` and `bytes_s` have room for `n` numbers.
+ */
+int plfs_door_choose_dirs(const char *const *dirs,
+                          size_t n,
+                          size_t wanted,
+                          uint32_t *chosen,
+                          double *bytes_s);
 
 #ifdef __cplusplus
 }

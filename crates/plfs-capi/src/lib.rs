@@ -1,9 +1,9 @@
 //! libplfs.so: the C API. Raw pointers live in this crate; every export runs inside the panic
 //! boundary of [`call`], checks for NULL and says who owns what.
 //!
-//! plfs.h has what is for programs, in the order in which they use it, plfs_door.h what preload/
-//! and mpi/ need beyond it. `build.rs` has the list of the files of each; the first line of a file
-//! is the title of its section.
+//! plfs.h has what is for programs, in the order in which they use it, plfs_door.h what preload/,
+//! mpi/ and netcdf/ need beyond it. `build.rs` has the list of the files of each; the first line of
+//! a file is the title of its section.
 #![allow(non_camel_case_types)]
 
 mod attributes;
@@ -25,6 +25,7 @@ mod names;
 mod packed;
 mod path;
 mod pieces;
+mod targets;
 
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr, c_char, c_int};

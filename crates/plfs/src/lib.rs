@@ -90,7 +90,9 @@ pub use plfs_format::layout::{Backends, Layout, Placement, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;
 pub use plfs_format::pack::NAME as PACK_NAME;
 pub use plfs_index as index;
-pub use probe::{Probed, TargetKnown, TargetPlace, known_of, probe, targets_of, tell_site};
+pub use probe::{
+    Probed, TargetKnown, TargetPlace, choose_dirs, known_of, probe, targets_of, tell_site,
+};
 pub use spread::{FlatDir, FlatReport, Line as FlatLine, is_in_shadow, link_text as flat_text};
 pub use store::writers::Entry;
 

@@ -1,11 +1,13 @@
 //! L5: how fast the storage targets of a tree are: measured now, by a probe, and as the writers of
-//! this node have found them (docs/decisions/0028).
+//! this node have found them (docs/decisions/0028). And the choice between targets by who puts
+//! whole files on them (docs/decisions/0027).
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plfs_format::backend::State;
 use plfs_format::name;
+use plfs_placement::choose::{Measurement, Policy, Work, choose};
 
 use crate::config::Config;
 use crate::container::{Table, find_root, in_roots, path_of};
@@ -21,6 +23,13 @@ use crate::sync::{Arc, spawn_for_ever, thread};
 const GRACE: Duration = Duration::from_secs(1);
 /// Targets inside a directory that are asked: a node keeps the rates of 64.
 const INSIDE_MAX: usize = 48;
+/// What is known for longer is measured anew before a choice that no later measurement corrects:
+/// the time in which it loses half of its weight for writers, too.
+const RECENT_NS: u64 = 30_000_000_000;
+/// As long as such a probe lasts: every 30 s it is 1 % of a job's time.
+const CHOICE_TIME: Duration = Duration::from_millis(300);
+/// And what it writes at most, to each.
+const CHOICE_BYTES: u64 = 8 << 20;
 /// How often who waits for the probe of another process looks.
 const LOOKS: Duration = Duration::from_millis(10);
 
@@ -140,6 +149,70 @@ pub fn known_of(store: &dyn Store, config: &Config, keys: &[PathBuf]) -> Vec<Tar
         }
     });
     known.collect()
+}
+
+/// Which of these directories should get a file each that are alike in size: places in `dirs`,
+/// ascending, and bytes per second that one writer more gets in each; `None`: it cannot be
+/// measured. As many as the rule of the paper says ([`Policy::Cliff`]), or the `wanted` fastest. If
+/// nothing can be measured it is all, or the first. Those of which nobody has measured anything in
+/// the last 30 s are probed, which takes 0.3 s; a second more if one has stalled.
+pub fn choose_dirs(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    dirs: &[PathBuf],
+    wanted: Option<usize>,
+) -> (Vec<usize>, Vec<Option<f64>>) {
+    let place = |dir: &PathBuf| {
+        let (path, key) = (dir.clone(), dir.clone());
+        TargetPlace { backend: None, root: None, path, key, inside: None, missing: None }
+    };
+    let places: Vec<_> = dirs.iter().map(place).collect();
+    // What is wrong with the file of the site is told by commands.
+    let _ = tell_site(store, config, &places);
+    let known = known_of(store.as_ref(), config, dirs);
+    let mut expected: Vec<_> = known
+        .iter()
+        .map(|one| one.bytes_s.filter(|_| one.age_ns < RECENT_NS))
+        .zip(&known)
+        .map(|(bytes_s, one)| bytes_s.map(|bytes_s| bytes_s / (one.writers + 1) as f64))
+        .collect();
+    let (at, old): (Vec<_>, Vec<_>) =
+        places.into_iter().enumerate().filter(|(i, _)| expected[*i].is_none()).unzip();
+    for (i, probed) in at.into_iter().zip(probe(store, config, &old, CHOICE_BYTES, CHOICE_TIME)) {
+        expected[i] = match probed {
+            Probed::Measured(found) | Probed::ByAnother(found) => {
+                Some(found.bytes_s / (known[i].writers + 1) as f64)
+            }
+            Probed::Failed(_) => None,
+        };
+    }
+    (chosen(&expected, wanted), expected)
+}
+
+/// The places of those that are chosen, ascending.
+fn chosen(expected: &[Option<f64>], wanted: Option<usize>) -> Vec<usize> {
+    let measured: Vec<_> = (0..)
+        .zip(expected)
+        .filter_map(|(target, bytes_s)| {
+            Some(Measurement { target, bandwidth_bytes_s: (*bytes_s)?, others: None })
+        })
+        .collect();
+    let work = Work { bytes: u64::MAX, send_bytes_s: None, create_s: 0.0, index_s: 0.0 };
+    let Ok(decision) = choose(Policy::Cliff, &measured, &work) else {
+        return (0..wanted.unwrap_or(expected.len()).min(expected.len())).collect();
+    };
+    let count = wanted.unwrap_or(decision.chosen.len());
+    let fastest_first = decision.chosen.iter().map(|share| &share.measured);
+    let mut places: Vec<usize> = fastest_first
+        .chain(&decision.left_out)
+        .take(count)
+        .map(|one| one.target as usize)
+        .collect();
+    // Those that nobody knows anything of, if there have to be so many.
+    let others = (0..expected.len()).filter(|place| expected[*place].is_none());
+    places.extend(others.take(wanted.unwrap_or(0).saturating_sub(places.len())));
+    places.sort_unstable();
+    places
 }
 
 /// Appends up to `bytes` to each target, all at the same time, for `time` at most, and tells the
@@ -296,5 +369,28 @@ fn result(done: &Appends, known: Option<(&Rates, Target)>) -> Probe {
         pid: std::process::id(),
         cached: done.cached,
         age_ns: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_alike_go_to_targets_before_the_cliff() {
+        let of = |mb_s: &[f64]| -> Vec<Option<f64>> {
+            mb_s.iter().map(|mb_s| (*mb_s > 0.0).then_some(mb_s * 1e6)).collect()
+        };
+        let eight = [4.0, 40.0, 39.0, 41.0, 3.9, 40.0, 38.0, 42.0];
+        assert_eq!(chosen(&of(&eight), None), [1, 2, 3, 5, 6, 7]);
+        assert_eq!(chosen(&of(&eight), Some(2)), [3, 7]);
+        assert_eq!(chosen(&of(&eight), Some(7)), [0, 1, 2, 3, 5, 6, 7]);
+        assert_eq!(chosen(&of(&[40.0, 30.0, 35.0]), None), [0, 1, 2]);
+        // One that has failed is none, as long as there are others.
+        assert_eq!(chosen(&of(&[40.0, 0.0, 40.0]), None), [0, 2]);
+        assert_eq!(chosen(&of(&[0.0, 0.0, 40.0]), Some(2)), [0, 2]);
+        assert_eq!(chosen(&of(&[0.0, 0.0]), None), [0, 1]);
+        assert_eq!(chosen(&of(&[0.0, 0.0]), Some(1)), [0]);
+        assert_eq!(chosen(&[], None), [0; 0]);
     }
 }
