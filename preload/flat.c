@@ -181,15 +181,18 @@ static char *hand_out(const char *text, char *buf, size_t room)
 
 EXPORT char *getcwd(char *buf, size_t room)
 {
-	char here[PATH_MAX], *name;
+	char *name;
 	if (!flat_is_known())
 		return REAL(getcwd)(buf, room);
+	ROOM(here);
+	if (!here)
+		return NULL;
 	if (buf && room == 0) {
 		errno = EINVAL;
 		return NULL;
 	}
 	/* One that is longer is not ours to change. */
-	if (RAW(SYS_getcwd, here, sizeof here) < 0 || here[0] != '/')
+	if (RAW(SYS_getcwd, here, PATH_MAX) < 0 || here[0] != '/')
 		return REAL(getcwd)(buf, room);
 	if (!name_of(here, &name))
 		return NULL;

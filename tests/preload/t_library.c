@@ -139,7 +139,8 @@ int main(int argc, char **argv)
 		" pthread_create(&t, 0, f, 0); pthread_join(t, 0); }",
 		"-pthread");
 	build("libfirst.so",
-		"#include <fcntl.h>\n#include <pthread.h>\n#include <stdio.h>\n#include <unistd.h>\n"
+		"#include <fcntl.h>\n#include <pthread.h>\n#include <stdio.h>\n#include "
+		"<unistd.h>\n"
 		"static void *f(void *p) { int fd = open(\"first\", O_RDWR | O_CREAT, 0644);"
 		" for (int i = 0; i < 1000; i++) write(fd, \"abc\", 3);"
 		" char b[7] = {0}; fsync(fd); pread(fd, b, 6, 1500);"

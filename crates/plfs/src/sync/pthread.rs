@@ -1,6 +1,6 @@
-//! Threads of libc's. To start one the standard library registers destructors for who starts it, and
-//! asks for a symbol: both wait for the dynamic linker, which somebody may hold in a constructor who
-//! waits for the caller.
+//! Threads of libc's. To start one the standard library registers destructors for who starts it,
+//! and asks for a symbol: both wait for the dynamic linker, whose lock somebody may hold in a
+//! constructor that waits for the caller.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
