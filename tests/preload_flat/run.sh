@@ -359,12 +359,14 @@ t_killed() {
         # The last line may be torn.
         sed '$d' told > made
         [ -s made ] || fail "nothing was made"
-        in_m bash -c "while read -r name; do read -r text < m/s/\$name; [ \"\$text\" = round$round ] || exit 1; done < made"
+        in_m bash -c "while read -r name; do read -r text < m/s/\$name; [ \"\$text\" = round$round ] || { echo \"\$name has \$text\"; exit 1; }; done < made"
         in_m bash -c 'cd m/s && find . -type f -delete'
     done
-    [ -z "$(in_m ls m/s)" ]
+    local found
+    found=$(in_m ls -l m/s) && [[ $found = "total "+([0-9]) ]] || fail "still there: $found"
     in_m rm -r m/s
-    [ -z "$(left)" ]
+    found=$(left)
+    [ -z "$found" ] || fail "left: $found"
 }
 
 # A directory that is synced is so on all backends: what was made in it is durable then.
