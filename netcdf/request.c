@@ -581,12 +581,9 @@ static int finish(int ncid, int count, int *ids, int *statuses, bool all)
 	if (!f)
 		return all ? real->wait_all(ncid, count, ids, statuses)
 			   : real->wait(ncid, count, ids, statuses);
-	if (f->mode == DEFINE)
-		return NC_EINDEFINE;
-	if (all && f->mode == INDEPENDENT)
-		return NC_EINDEP;
-	if (!all && f->mode != INDEPENDENT)
-		return NC_ENOTINDEP;
+	int wrong = mode_allows(f, all ? ALL : 0);
+	if (wrong != NC_NOERR)
+		return wrong;
 	int n = count > 0 ? count : 0, others = 0;
 	int *rest = must(calloc((size_t)n + 1, sizeof *rest));
 	int *told = must(calloc((size_t)n + 1, sizeof *told));

@@ -151,19 +151,16 @@ fn shows(plfs: &Plfs, name: &str, chain: &Chain, mixed: bool) -> Result<(), Stri
     let is_read = file.read_at(&mut bytes, 0).is_ok_and(|n| n == size);
     for at in 0..size {
         let got = if is_read { Ok(1) } else { file.read_at(&mut bytes[at..=at], at as u64) };
-        let value = |state: &&Vec<u8>| state.get(at).copied().unwrap_or(0);
-        if got.is_ok_and(|n| n == 1) && known.iter().any(|state| value(state) == bytes[at]) {
-            continue;
-        }
-        let values: Vec<u8> = known.iter().map(value).collect();
-        let certain = !missing && values.iter().all(|value| *value == values[0]);
-        match file.read_at(&mut bytes[at..=at], at as u64) {
-            Ok(1) if values.contains(&bytes[at]) || !certain && bytes[at] == 0 => {}
-            Err(_) if !certain => {}
+        let values = || known.iter().map(|state| state.get(at).copied().unwrap_or(0));
+        let certain = || !missing && values().all(|value| Some(value) == values().next());
+        match got {
+            Ok(1) if values().any(|value| value == bytes[at]) || bytes[at] == 0 && !certain() => {}
+            Err(_) if !certain() => {}
             other => {
                 return Err(format!(
-                    "{name}: byte {at} of {size}: {other:?}, {}, expected one of {values:?}",
-                    bytes[at]
+                    "{name}: byte {at} of {size}: {other:?}, {}, expected one of {:?}",
+                    bytes[at],
+                    values().collect::<Vec<u8>>()
                 ));
             }
         }
