@@ -1,6 +1,7 @@
-//! Nodes whose clocks disagree.
+//! Nodes whose clocks disagree, and time that only work takes.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A page that processes of the node share, for a file or a pack. Journals lie beside pages, with
 /// one part more in their names, and spare ones, with one less.
@@ -22,4 +23,11 @@ pub fn an_hour_ahead(node: &Path) {
     let page = std::fs::OpenOptions::new().write(true).open(page).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&page, &((now + 3_600_000) << 16).to_le_bytes(), 8)
         .unwrap();
+}
+
+/// What this thread has taken of processors since it began: for tests of what a call costs on a
+/// machine that has others to serve.
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -20,7 +20,7 @@ mod rng;
 mod step;
 mod world;
 
-pub use clock::{an_hour_ahead, shared_page};
+pub use clock::{an_hour_ahead, shared_page, thread_cpu_time};
 pub use close_to_open::CloseToOpenStore;
 pub use explore::{explored, rounds, seed, seeds};
 pub use fault::{Call, Fault, FaultStore, Op};

@@ -12,7 +12,7 @@ use plfs::store::{Errno, Links, Open, PosixStore, Store};
 use plfs::{Config, File, Health, OpenOptions, Opened, Plfs};
 use plfs_format::index_log::{Append, Record, Repeat, RunRecord, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
-use plfs_testkit::{FaultStore, MemStore, Op};
+use plfs_testkit::{FaultStore, MemStore, Op, thread_cpu_time};
 
 use common::scratch::{Scratch, open};
 
@@ -313,13 +313,11 @@ fn what_runs_in_doubt_cost_does_not_depend_on_their_order() {
         records.extend(nests(1 << 14, stamps));
         let bytes = append(&memory, &file, &[records]);
         let mut byte = [0; 1];
-        let begun = std::time::Instant::now();
+        let begun = thread_cpu_time();
         let read = open_to_read(&alone(memory.elsewhere()), path).read_at(&mut byte, 1 << 40);
-        eprintln!(
-            "{bytes} bytes of index log, descending {is_descending}: {:?} {read:?}",
-            begun.elapsed()
-        );
-        begun.elapsed()
+        let took = thread_cpu_time() - begun;
+        eprintln!("{bytes} bytes of index log, descending {is_descending}: {took:?} {read:?}");
+        took
     };
     let least = |is_descending| (0..2).map(|_| look(is_descending)).min().unwrap();
     let (up, down) = (least(false), least(true));
@@ -358,16 +356,16 @@ fn a_reader_elsewhere_pays_for_each_record_once() {
             Config { shared_memory: None, ..Config::shared() },
         );
         let mut byte = [0; 1];
-        let begun = std::time::Instant::now();
+        let begun = thread_cpu_time();
         assert_eq!(open_to_read(&reader, path).read_at(&mut byte, 0).unwrap(), 1);
-        let took = begun.elapsed();
+        let took = thread_cpu_time() - begun;
         eprintln!("{} records of two nodes: the first read took {took:?}", 2 * pieces);
         took
     };
-    // The machine has others to serve.
+    // The machine has others to serve, and its caches hold the few: the square would be 64 times.
     let least = |pieces| (0..2).map(|_| look(pieces)).min().unwrap();
     let (few, many) = (least(10_007), least(80_021));
-    assert!(many < 20 * few, "8 times as many records: {few:?}, {many:?}");
+    assert!(many < 30 * few, "8 times as many records: {few:?}, {many:?}");
 }
 
 /// A block of 48 bytes for each 64 KiB of data to read, however little data there is: the sums of a

@@ -9,7 +9,7 @@ use plfs::store::{Open, Store};
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
 use plfs_format::index_log::{Append, Record, Repeat, RunRecord, align_up, encode_block};
 use plfs_format::name::{self, SegmentRef};
-use plfs_testkit::MemStore;
+use plfs_testkit::{MemStore, thread_cpu_time};
 
 use crate::scratch::{Scratch, open};
 
@@ -117,28 +117,24 @@ fn what_a_look_costs_does_not_grow_with_what_is_known() {
     let file = open(&plfs, path);
     let reader = open_to_read(&elsewhere(&memory), path);
     let mut bytes = [0; 10];
-    let spent = || {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
     let mut look = |i: u64| {
         // Not one behind the other, or they would be one record.
         file.write_at(&[i as u8; 10], i * 7_919 % LOOKS * 20).unwrap();
         file.commit().unwrap();
-        let begun = spent();
+        let begun = thread_cpu_time();
         reader.refresh().unwrap();
         assert_eq!(reader.read_at(&mut bytes, i * 7_919 % LOOKS * 20).unwrap(), 10);
         assert_eq!(bytes, [i as u8; 10]);
-        spent() - begun
+        thread_cpu_time() - begun
     };
-    let costs: Vec<u64> = (0..LOOKS).map(&mut look).collect();
-    let median = |costs: &[u64]| {
+    let costs: Vec<Duration> = (0..LOOKS).map(&mut look).collect();
+    let median = |costs: &[Duration]| {
         let mut costs = costs.to_vec();
         costs.sort_unstable();
         costs[costs.len() / 2]
     };
     let (first, last) = (median(&costs[..400]), median(&costs[LOOKS as usize - 400..]));
-    assert!(last < 5 * first, "a look took {first} ns at first and {last} ns in the end");
+    assert!(last < 5 * first, "a look took {first:?} at first and {last:?} in the end");
 }
 
 /// A pattern of 2^24 pieces of which a power cut took a part cost 33 s and 2.2 GB: each piece was
