@@ -246,6 +246,10 @@ EXPORT int fcntl(int fd, int command, ...)
 	case F_OFD_SETLKW:
 		rc = record_lock(o, fd, command, argument);
 		break;
+	case F_SETLEASE:
+		/* As where others have the file open: nobody would break it. */
+		rc = -EAGAIN;
+		break;
 	default:
 		rc = REAL(fcntl)(fd, command, argument);
 		if (rc < 0)

@@ -39,6 +39,18 @@ static void status_flags_had_no_large_file(void)
 	close(fd);
 }
 
+/* A lease was taken on a placeholder, where nobody would ever break it. */
+static void a_lease_was_given_that_nobody_breaks(void)
+{
+	int fd = make("lease", "0123456789"), other = open("lease", O_RDWR);
+	R(fcntl(fd, F_SETLEASE, F_RDLCK));
+	R(fcntl(fd, F_SETLEASE, F_WRLCK));
+	R(fcntl(fd, F_GETLEASE));
+	R(fcntl(fd, F_SETLEASE, F_UNLCK));
+	close(other);
+	close(fd);
+}
+
 /* Both wrote where O_APPEND is set. */
 static void sendfile_appended(void)
 {
@@ -433,6 +445,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return fcntl(0, F_SETFL, O_APPEND) < 0;
 	status_flags_had_no_large_file();
+	a_lease_was_given_that_nobody_breaks();
 	sendfile_appended();
 	copies_of_what_cannot_be_copied();
 	modes_of_streams();
