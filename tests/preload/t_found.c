@@ -439,6 +439,39 @@ static void writes_beside_closes(bool is_read)
 	R(bad);
 }
 
+static int written_at_the_end = -1;
+
+/* After the handlers of exit, libplfs's too. */
+__attribute__((destructor)) static void write_at_the_end(void)
+{
+	enum { WRITES = 3000 };
+	if (written_at_the_end < 0)
+		return;
+	clock_t begun = clock();
+	for (int i = 0; i < WRITES; i++)
+		if (pwrite(written_at_the_end, "0123456789", 10, i * 20) != 10)
+			_exit(1);
+	double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC;
+	if (getenv("T_SHOW"))
+		fprintf(stderr, "%d writes at the end: %.2f s\n", WRITES, seconds);
+	_exit(seconds < 2 ? 0 : 2);
+}
+
+/* Each write gave up what the process has of its files, and the next one began anew. A handler of a
+ * timer that writes took longer than the timer then, and the process never ended. */
+static void writes_at_the_end_took_long(void)
+{
+	pid_t pid = fork();
+	if (pid == 0) {
+		written_at_the_end = open("end", O_RDWR | O_CREAT, 0644);
+		exit(0);
+	}
+	R(reap(pid));
+	struct stat st;
+	R(stat("end", &st));
+	R(st.st_size);
+}
+
 int main(int argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -460,5 +493,6 @@ int main(int argc, char **argv)
 	opens_beside_programs();
 	dup2_beside_writes();
 	dup2_beside_reads();
+	writes_at_the_end_took_long();
 	return 0;
 }
