@@ -35,6 +35,8 @@ int main(void)
 	R(getc(f));
 	R(feof(f) != 0);
 	rewind(f);
+	R(getdelim(&lp, &room, ' ', f));
+	rewind(f);
 	R(getc(f));
 	R(ungetc('U', f));
 	R(getc(f));
