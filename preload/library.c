@@ -30,6 +30,9 @@ struct library {
 	bool linking;
 	/* It was loaded, and is no more. */
 	bool is_gone;
+	/* How often the linker loaded it: a thread that came early does so again when others have
+	 * unloaded it. */
+	unsigned loads;
 	/* As the linker has it: NULL until it is loaded. The name is the linker's, and may be
 	 * freed: it is only compared. */
 	struct link_map *map;
@@ -377,6 +380,7 @@ static void *load(struct library *l, Lmid_t space, int mode, bool *late)
 	/* Two that need each other the linker would have to find itself. */
 	if (again && !l->linking)
 		return NULL;
+	unsigned loads = l->loads;
 	l->users++;
 	pthread_mutex_unlock(&lock);
 	if (asks && !again)
@@ -384,7 +388,9 @@ static void *load(struct library *l, Lmid_t space, int mode, bool *late)
 	pthread_mutex_lock(&lock);
 	l->linking = true;
 	pthread_mutex_unlock(&lock);
-	void *handle = link_library(space, l->seen, mode);
+	/* What is loaded is only asked for: its copy is closed, and the number may be that of a
+	 * copy that is still being made. */
+	void *handle = link_library(space, l->seen, asks ? mode : mode | RTLD_NOLOAD);
 	if (!handle)
 		complain(l->seen, l->path);
 	let_go(needed);
@@ -392,14 +398,16 @@ static void *load(struct library *l, Lmid_t space, int mode, bool *late)
 	if (handle)
 		REAL(dlinfo)(handle, RTLD_DI_LINKMAP, &map);
 	pthread_mutex_lock(&lock);
+	/* Whoever loads the file anew has marked it: map and name may lie where ours lay. */
 	if (!asks)
-		*late = map ? !is_map_of(l, map) : !is_loaded(l);
+		*late = map ? !is_map_of(l, map) : l->is_gone || l->loads != loads || !is_loaded(l);
 	/* The linker frees the new name. Somebody may have been told the old one. */
 	if (asks && map && name && !is_map_of(l, map)) {
 		map->l_name = name;
 		l->map = map;
 		l->name = name;
 		l->at = map->l_addr;
+		l->loads++;
 		name = NULL;
 	}
 	free(name);
