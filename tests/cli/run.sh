@@ -2318,12 +2318,20 @@ assert sum(s["bytes"] for s in d["streams"]) == d["written_bytes"] == sum(t["wri
     refuses 1 "No such file" plfs explain m/absent
 }
 # Of several that probe a target at the same time one does, and the others have what it found.
+# The storage is memory, and each append to it takes 50 ms: a busy disk says nothing for a second.
 t_probe_is_done_by_one() {
+    command -v strace > /dev/null || skip "no strace"
     memory_of_its_own
-    mkdir a b
     local i
-    for i in 1 2 3; do plfs probe --size 100G --time 1 --json a b > "out$i" & done
+    targets=$(mktemp -d /dev/shm/plfs-cli-test.XXXXXX)
+    trap 'rm -rf "$memory" "$targets"' EXIT
+    mkdir "$targets/a" "$targets/b"
+    for i in 1 2 3; do
+        strace -f -o "calls$i" -e trace=pwrite64 -e inject=pwrite64:delay_exit=50000 \
+            "$build/bin/plfs" probe --size 100G --time 2 --json "$targets/a" "$targets/b" > "out$i" &
+    done
     wait
+    [ -z "$(ls -A "$targets/a" "$targets/b" | grep -v ':$' | tr -d '\n')" ]
     cat out1 out2 out3 | python3 -c '
 import json, sys
 text, at, answers = sys.stdin.read(), 0, []

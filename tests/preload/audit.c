@@ -1,6 +1,7 @@
 /* An auditor of the dynamic linker (rtld-audit(7)): writes to the file $T_CALLS which functions of
  * the preload library and of libc the program itself calls. Programs are linked lazily, so a
- * function is bound when it is called first, and those that are not called are not bound. */
+ * function is bound when it is called first, and those that are not called are not bound. A process
+ * that has no descriptor left, or has become another user, notes nothing. */
 #include <fcntl.h>
 #include <link.h>
 #include <stdlib.h>
@@ -30,13 +31,15 @@ uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned index, uintptr_t *from, uintp
 	(void)flags;
 	char line[100];
 	size_t n = strlen(name);
-	int fd = open(getenv("T_CALLS"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-	if (fd < 0 || n >= sizeof line)
+	if (n >= sizeof line)
 		abort();
 	memcpy(line, name, n);
 	line[n] = '\n';
-	if (write(fd, line, n + 1) != (ssize_t)n + 1)
-		abort();
-	close(fd);
+	int fd = open(getenv("T_CALLS"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	if (fd >= 0) {
+		if (write(fd, line, n + 1) != (ssize_t)n + 1)
+			abort();
+		close(fd);
+	}
 	return symbol->st_value;
 }

@@ -19,8 +19,11 @@ use crate::store::{Directories, Errno, Kind, Latencies, Links, Probe, Store, Tar
 use crate::sync::plain::mpsc::{Receiver, RecvTimeoutError, channel};
 use crate::sync::{Arc, spawn_for_ever, thread};
 
-/// How long somebody waits beyond the time of a probe, for an append that does not end.
+/// How long somebody waits beyond the time of a probe, for an append that does not end. Who waits
+/// for the probe of another process waits as long: that one began first.
 const GRACE: Duration = Duration::from_secs(1);
+/// What tells the end of a wait takes a moment.
+const SAID: Duration = Duration::from_millis(100);
 /// Targets inside a directory that are asked: a node keeps the rates of 64.
 const INSIDE_MAX: usize = 48;
 /// What is known for longer is measured anew before a choice that no later measurement corrects:
@@ -227,7 +230,7 @@ pub fn probe(
     time: Duration,
 ) -> Vec<Probed> {
     let rates = config.shared_memory.as_deref().and_then(|dir| Rates::of(dir, store.user()));
-    let end = Instant::now() + time + GRACE;
+    let end = Instant::now() + time + GRACE + SAID;
     let started: Vec<_> = targets
         .iter()
         .map(|place| match &place.missing {
@@ -326,8 +329,7 @@ fn one(
         if let Ok(turn) = turn {
             break turn;
         }
-        // It may be at its last append.
-        if waited > time + GRACE / 2 {
+        if waited > time + GRACE {
             return Err(Error::refused(
                 Errno::BUSY,
                 "probe",
