@@ -2331,7 +2331,7 @@ t_probe_is_done_by_one() {
             "$build/bin/plfs" probe --size 100G --time 2 --json "$targets/a" "$targets/b" > "out$i" &
     done
     wait
-    [ -z "$(ls -A "$targets/a" "$targets/b" | grep -v ':$' | tr -d '\n')" ]
+    [ -z "$(find "$targets" -type f)" ]
     cat out1 out2 out3 | python3 -c '
 import json, sys
 text, at, answers = sys.stdin.read(), 0, []
