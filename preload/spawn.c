@@ -52,7 +52,8 @@ static void shared_with_process(void)
 	} while (0)
 
 /* A program that lies in a container. The kernel reads a superblock there, or nothing in a pack
- * (ENOEXEC), so what runs is the interpreter that the first line names, or a copy in memory. */
+ * (ENOEXEC), so what runs is the interpreter that the first line names, or a copy in memory. It
+ * lies in a ROOM. */
 struct program {
 	char line[256];
 	/* Of a script; NULL: it is an image. */
@@ -114,7 +115,7 @@ int copy_in_memory(int fd, const char *name)
 /* Whether there is such a program by this name. Else errno says what exec says. */
 static bool find_program(const char *path, struct program *p)
 {
-	*p = (struct program){.image = -1};
+	p->image = -1;
 	int fd = door_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
@@ -134,15 +135,17 @@ static bool is_hidden(const char *path)
 {
 	if (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 1)
 		return true;
-	struct program p = {.image = -1};
-	int fd = (int)RAW(
-		SYS_openat, AT_FDCWD, path, (long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+	ROOM(room);
+	struct program *p = (struct program *)room;
+	int fd = p ? (int)RAW(SYS_openat, AT_FDCWD, path,
+			     (long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC))
+		   : -1;
 	if (fd < 0)
 		return false;
-	long n = RAW(SYS_pread64, (long)fd, p.line, sizeof p.line - 1, 0L);
+	long n = RAW(SYS_pread64, (long)fd, p->line, sizeof p->line - 1, 0L);
 	RAW(SYS_close, (long)fd);
-	return n > 2 && memcmp(p.line, "#!", 2) == 0 && parse_script(&p) &&
-	       path_is_container(p.interpreter);
+	return n > 2 && memcmp(p->line, "#!", 2) == 0 && parse_script(p) &&
+	       path_is_container(p->interpreter);
 }
 
 static size_t count_of(char *const argv[])
@@ -166,23 +169,57 @@ static void fill_arguments(
 	*out = NULL;
 }
 
+/* Room for the words of an environment or of arguments, to the end of the block: there may be many,
+ * and the stack small. NULL: there is none, and errno says so. */
+struct words {
+	size_t bytes;
+	char *at[];
+};
+
+static struct words *words_get(size_t count)
+{
+	size_t bytes = sizeof(struct words) + count * sizeof(char *);
+	struct words *words = (struct words *)RAW(SYS_mmap, NULL, bytes,
+		(long)(PROT_READ | PROT_WRITE), (long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
+	if (words == MAP_FAILED) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	words->bytes = bytes;
+	return words;
+}
+
+static void words_leave(struct words **words)
+{
+	int saved = errno;
+	if (*words)
+		munmap(*words, (*words)->bytes);
+	errno = saved;
+}
+#define WORDS(name, count) \
+	__attribute__((cleanup(words_leave))) struct words *name = words_get(count)
+
 /* Calls `exec` with an environment, `given`, that says where a program is whose working directory
- * lies in a flat one, and has what loads libplfs if `envp` has nothing of it. */
-#define WITH_ENVIRONMENT(dirfd, envp, exec) \
+ * lies in a flat one, and has what loads libplfs if `envp` has nothing of it. `failed`: there is no
+ * memory for it. */
+#define WITH_ENVIRONMENT(dirfd, envp, exec, failed) \
 	({ \
 		char *const *env_ = envp; \
 		size_t ours_ = door_thread.inside ? 0 : served_words(env_); \
 		size_t count_ = ours_ || flat_is_known() ? count_of(env_) + ours_ : 0; \
-		char *all_[count_ + 1], *room_[count_ + 2], *text_; \
-		if (ours_) { \
+		WORDS(words_, 2 * count_ + 3); \
+		char **all_ = words_ ? words_->at : NULL, *text_ = NULL; \
+		if (all_ && ours_) { \
 			size_t n_ = served_fill(all_); \
 			for (size_t i_ = 0; n_ < count_; i_++) \
 				all_[n_++] = env_[i_]; \
 			all_[n_] = NULL; \
 			env_ = all_; \
 		} \
-		char *const *given = flat_environment(dirfd, env_, room_, count_, &text_); \
-		__typeof__(exec) rc_ = exec; \
+		char *const *given = words_ ? flat_environment(dirfd, env_, all_ + count_ + 1, \
+						      count_, &text_) \
+					    : NULL; \
+		__typeof__(exec) rc_ = words_ ? exec : failed; \
 		int saved_ = errno; \
 		if (text_) \
 			PLFS_ALWAYS(plfs_door_free_text(text_)); \
@@ -201,25 +238,28 @@ static bool can_interpret(const char *interpreter, int scripts)
 
 static int exec_program(const char *path, char *const argv[], char *const envp[], int scripts)
 {
-	struct program p;
-	if (!find_program(path, &p))
+	ROOM(room);
+	struct program *p = (struct program *)room;
+	if (!p || !find_program(path, p))
 		return -1;
-	if (p.interpreter) {
-		char *words[count_of(argv) + 4];
-		fill_arguments(&p, path, argv, words);
-		if (is_hidden(p.interpreter))
-			return can_interpret(p.interpreter, scripts)
-				       ? exec_program(p.interpreter, words, envp, scripts + 1)
+	if (p->interpreter) {
+		WORDS(words, count_of(argv) + 4);
+		if (!words)
+			return -1;
+		fill_arguments(p, path, argv, words->at);
+		if (is_hidden(p->interpreter))
+			return can_interpret(p->interpreter, scripts)
+				       ? exec_program(p->interpreter, words->at, envp, scripts + 1)
 				       : -1;
-		return served_at(AT_FDCWD, p.interpreter, 0, envp)
-			       ? REAL(execve)(p.interpreter, words, envp)
+		return served_at(AT_FDCWD, p->interpreter, 0, envp)
+			       ? REAL(execve)(p->interpreter, words->at, envp)
 			       : -1;
 	}
-	int rc = served_fd(p.image, path, envp)
-			 ? REAL(execveat)(p.image, "", argv, envp, AT_EMPTY_PATH)
+	int rc = served_fd(p->image, path, envp)
+			 ? REAL(execveat)(p->image, "", argv, envp, AT_EMPTY_PATH)
 			 : -1;
 	int saved = errno;
-	RAW(SYS_close, (long)p.image);
+	RAW(SYS_close, (long)p->image);
 	errno = saved;
 	return rc;
 }
@@ -357,7 +397,7 @@ EXPORT int forkpty(int *pty, char *name, const struct termios *settings, const s
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_path(path, argv, given)));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_path(path, argv, given), -1));
 }
 
 EXPORT int execv(const char *path, char *const argv[])
@@ -367,23 +407,24 @@ EXPORT int execv(const char *path, char *const argv[])
 
 EXPORT int execvp(const char *file, char *const argv[])
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, environ, exec_file(file, argv, given)));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, environ, exec_file(file, argv, given), -1));
 }
 
 EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_file(file, argv, given)));
+	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_file(file, argv, given), -1));
 }
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
 	COMMIT_AND_EXEC(
-		WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH)));
+		WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH), -1));
 }
 
 EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(dirfd, path, argv, given, flags)));
+	COMMIT_AND_EXEC(
+		WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(dirfd, path, argv, given, flags), -1));
 }
 
 /* Collects the arguments of execl and its kin into argv; `ap` stands at the first after `first`. */
@@ -803,24 +844,55 @@ static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
 	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
 	char *const envp[], int scripts)
 {
-	struct program p;
-	if (!find_program(path, &p))
+	ROOM(room);
+	struct program *p = (struct program *)room;
+	if (!p || !find_program(path, p))
 		return errno == ENOEXEC ? call(pid, path, fa, attr, argv, envp) : errno;
-	char *words[count_of(argv) + 4], image[40];
-	if (p.interpreter) {
-		fill_arguments(&p, path, argv, words);
-		if (is_hidden(p.interpreter))
-			return can_interpret(p.interpreter, scripts)
-				       ? spawn_program(call, pid, p.interpreter, fa, attr, words,
-						 envp, scripts + 1)
+	if (p->interpreter) {
+		WORDS(words, count_of(argv) + 4);
+		if (!words)
+			return ENOMEM;
+		fill_arguments(p, path, argv, words->at);
+		if (is_hidden(p->interpreter))
+			return can_interpret(p->interpreter, scripts)
+				       ? spawn_program(call, pid, p->interpreter, fa, attr,
+						 words->at, envp, scripts + 1)
 				       : errno;
-		return served_at(AT_FDCWD, p.interpreter, 0, envp)
-			       ? call(pid, p.interpreter, fa, attr, words, envp)
+		return served_at(AT_FDCWD, p->interpreter, 0, envp)
+			       ? call(pid, p->interpreter, fa, attr, words->at, envp)
 			       : EPERM;
 	}
-	snprintf(image, sizeof image, "/proc/self/fd/%d", p.image);
-	int rc = served_fd(p.image, path, envp) ? call(pid, image, fa, attr, argv, envp) : errno;
-	RAW(SYS_close, (long)p.image);
+	snprintf(p->line, sizeof p->line, "/proc/self/fd/%d", p->image);
+	int rc = served_fd(p->image, path, envp) ? call(pid, p->line, fa, attr, argv, envp) : errno;
+	RAW(SYS_close, (long)p->image);
+	return rc;
+}
+
+/* With the actions that libc gets instead of these. */
+__attribute__((noinline)) static int spawn_translated(spawn_call *call, bool is_ours, pid_t *pid,
+	const char *path, const struct actions *a, const posix_spawnattr_t *attr,
+	char *const argv[], char *const envp[])
+{
+	posix_spawn_file_actions_t translated;
+	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0, dir = AT_FDCWD;
+	int rc = opened ? REAL(posix_spawn_file_actions_init)(&translated) : ENOMEM;
+	if (rc == 0) {
+		rc = translate(a, &translated, opened, &opened_count, &dir);
+		share_with_process(SHARED_ALL);
+		if (rc == 0)
+			rc = WITH_ENVIRONMENT(dir, envp,
+				!is_ours ? call(pid, path, &translated, attr, argv, given)
+					 : spawn_program(call, pid, path, &translated, attr, argv,
+						   given, 0),
+				ENOMEM);
+		if (dir >= 0)
+			RAW(SYS_close, (long)dir);
+		shared_with_process();
+		REAL(posix_spawn_file_actions_destroy)(&translated);
+		for (int i = 0; i < opened_count; i++)
+			door_close(opened[i]);
+	}
+	free(opened);
 	return rc;
 }
 
@@ -853,30 +925,12 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		share_with_process(SHARED_ALL);
 		int rc = WITH_ENVIRONMENT(AT_FDCWD, envp,
 			!is_ours ? call(pid, path, fa, attr, argv, given)
-				 : spawn_program(call, pid, path, fa, attr, argv, given, 0));
+				 : spawn_program(call, pid, path, fa, attr, argv, given, 0),
+			ENOMEM);
 		shared_with_process();
 		return rc;
 	}
-	posix_spawn_file_actions_t translated;
-	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0, dir = AT_FDCWD;
-	int rc = opened ? REAL(posix_spawn_file_actions_init)(&translated) : ENOMEM;
-	if (rc == 0) {
-		rc = translate(a, &translated, opened, &opened_count, &dir);
-		share_with_process(SHARED_ALL);
-		if (rc == 0)
-			rc = WITH_ENVIRONMENT(dir, envp,
-				!is_ours ? call(pid, path, &translated, attr, argv, given)
-					 : spawn_program(call, pid, path, &translated, attr, argv,
-						   given, 0));
-		if (dir >= 0)
-			RAW(SYS_close, (long)dir);
-		shared_with_process();
-		REAL(posix_spawn_file_actions_destroy)(&translated);
-		for (int i = 0; i < opened_count; i++)
-			door_close(opened[i]);
-	}
-	free(opened);
-	return rc;
+	return spawn_translated(call, is_ours, pid, path, a, attr, argv, envp);
 }
 
 EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,
