@@ -125,6 +125,25 @@ impl Op {
             | Op::WriteBack => false,
         }
     }
+
+    /// Whether a file system that is full may refuse the call. Not so `Open`, which creates files
+    /// where there are inodes left.
+    fn takes_room(self) -> bool {
+        match self {
+            Op::Mkdir
+            | Op::Rename
+            | Op::Link
+            | Op::LinkOpen
+            | Op::Symlink
+            | Op::WriteAt
+            | Op::Allocate
+            | Op::Append
+            | Op::SetAttribute => true,
+            // Network file systems find room for what was written when it is synced.
+            Op::SyncData | Op::SyncAll => true,
+            _ => false,
+        }
+    }
 }
 
 /// One call, as the log has it.
@@ -189,6 +208,14 @@ pub enum Fault {
         path: String,
         /// Room left.
         bytes: u64,
+    },
+    /// The device is full from the `n`-th call on that takes room: that one and all later ones fail
+    /// with ENOSPC.
+    FullAt {
+        /// Part of the paths that are on it; the empty one is in all.
+        path: String,
+        /// Which of those calls.
+        n: u64,
     },
     /// Each call whose path (or either path) contains `path` fails.
     FailMatching {
@@ -294,6 +321,16 @@ impl State {
                 }
                 true
             }
+            Fault::FullAt { path, n } => {
+                let to = call.to.as_deref().unwrap_or(&call.path);
+                if call.op.takes_room() && is_on(to, path) {
+                    *n = n.saturating_sub(1);
+                    if *n == 0 {
+                        error = error.or(Some(Errno::NOSPC));
+                    }
+                }
+                true
+            }
             Fault::FullAfter { .. } | Fault::Room { .. } => true,
         });
         self.dead = dead;
@@ -391,6 +428,12 @@ impl FaultStore {
     /// After `bytes` more bytes the device is full that has all paths which contain `path`.
     pub fn full_below(&self, path: &str, bytes: u64) {
         self.inject(Fault::FullAfter { path: path.to_owned(), bytes });
+    }
+
+    /// From the `n`-th call from now on that takes room on the device of all paths which contain
+    /// `path`, it is full.
+    pub fn full_at(&self, path: &str, n: u64) {
+        self.inject(Fault::FullAt { path: path.to_owned(), n });
     }
 
     /// Each call `op` (or any, for `None`) on a path that contains `path` fails with `errno`.

@@ -480,6 +480,47 @@ fn go_on(memory: &MemStore, expect: &BTreeMap<String, Vec<u8>>, story: &str) {
     }
 }
 
+/// The backend that a drain copies to is full from each call on that takes room there: no byte is
+/// another, all that stays is named, and when there is room again the drain goes on.
+#[test]
+fn a_drain_that_finds_no_room_costs_nothing() {
+    let before = memory();
+    let plfs = process(&before, &["/n"]);
+    let layout =
+        plfs::Layout { backends: Some(plfs::Backends::Listed(vec![1])), ..plfs::Layout::default() };
+    let on_both = make(&plfs, "/m/first", 1);
+    plfs.set_directory_layout(Path::new(ROOT), Some(&layout)).unwrap();
+    let mut expect: BTreeMap<_, _> =
+        (0..3).map(|i| (format!("/m/f{i}"), make(&plfs, &format!("/m/f{i}"), i + 1))).collect();
+    expect.insert("/m/first".into(), on_both);
+    join(&before, "/o").unwrap();
+    for n in 1.. {
+        let memory = before.crash();
+        bury(&memory, &expect);
+        let faults = FaultStore::new(Arc::new(memory.clone()));
+        faults.full_at("/o/", n);
+        let done = drain_on(Arc::new(faults.clone()), 1, &[2]);
+        let story = format!("no room from call {n} on: {done:?}");
+        let was_full = faults.log().iter().any(|call| call.error == Some(Errno::NOSPC));
+        let done = done.unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert!(done.left.iter().all(|left| left.why.errno() == Errno::NOSPC), "{story}");
+        assert_eq!(held(&memory, 1) != Held::default(), !done.left.is_empty(), "{story}");
+        must_be(&memory, &expect, &story);
+        must_be_healthy(&memory, &expect);
+        // Nobody is in the way of the next one.
+        let done = drain(&memory, 1, &[2]).unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert!(done.left.is_empty(), "{story}, then {done:?}");
+        must_be(&memory, &expect, &story);
+        assert_eq!(held(&memory, 1), Held::default(), "{story}");
+        remove(&memory, 1).unwrap_or_else(|error| panic!("{story}: {error}"));
+        must_be_healthy(&memory, &expect);
+        if !was_full {
+            assert!(n > 10, "{n} calls");
+            return;
+        }
+    }
+}
+
 /// A backend goes away while a drain copies from it, or to it: what could not be read or written is
 /// named with the backend, all else is done, and when it is back the drain goes on.
 #[test]
@@ -808,6 +849,18 @@ fn a_drain_says_what_to_do_of_a_removal_that_a_power_cut_ended() {
     must_be(&memory, &expect, "removed");
 }
 
+/// Clears away who had the pack open.
+fn bury_pack(memory: &MemStore) {
+    let pack = open_pack(Arc::new(memory.clone())).unwrap();
+    let dir = pack.container().dir.clone();
+    for entry in memory.list(&dir).unwrap() {
+        if let Some(set) = entry.name.to_str().unwrap().strip_suffix(".open") {
+            let mark = |end: &str| dir.join(format!("{set}.{end}"));
+            memory.rename(&mark("open"), &mark("fenced")).unwrap();
+        }
+    }
+}
+
 /// The drain of a pack dies at each of its calls, and there the power goes, too.
 #[test]
 fn death_at_every_call_of_a_drain_of_a_pack_changes_no_byte() {
@@ -815,18 +868,8 @@ fn death_at_every_call_of_a_drain_of_a_pack_changes_no_byte() {
     let before = memory();
     let expect = pack(&before);
     join(&before, "/o").unwrap();
-    let bury = |memory: &MemStore| {
-        let pack = open_pack(Arc::new(memory.clone())).unwrap();
-        let dir = pack.container().dir.clone();
-        for entry in memory.list(&dir).unwrap() {
-            if let Some(set) = entry.name.to_str().unwrap().strip_suffix(".open") {
-                let mark = |end: &str| dir.join(format!("{set}.{end}"));
-                memory.rename(&mark("open"), &mark("fenced")).unwrap();
-            }
-        }
-    };
     let go_on = |memory: &MemStore, story: &str| {
-        bury(memory);
+        bury_pack(memory);
         let done = drain(memory, 1, &[2]).unwrap_or_else(|error| panic!("{story}: {error}"));
         assert!(done.left.is_empty(), "{story}: {done:?}");
         assert_eq!(held(memory, 1), Held::default(), "{story}");
@@ -835,7 +878,7 @@ fn death_at_every_call_of_a_drain_of_a_pack_changes_no_byte() {
     };
     for cut in 1.. {
         let memory = before.crash();
-        bury(&memory);
+        bury_pack(&memory);
         let faults = FaultStore::new(Arc::new(memory.clone()));
         faults.kill_at(cut);
         let done = drain_on(Arc::new(faults.clone()), 1, &[2]);
@@ -855,6 +898,34 @@ fn death_at_every_call_of_a_drain_of_a_pack_changes_no_byte() {
         go_on(&memory, &story);
         if is_done {
             assert!(cut > 100, "{cut} calls");
+            return;
+        }
+    }
+}
+
+/// The same for the drain of a pack.
+#[test]
+fn a_drain_of_a_pack_that_finds_no_room_costs_nothing() {
+    let before = memory();
+    let expect = pack(&before);
+    join(&before, "/o").unwrap();
+    for n in 1.. {
+        let memory = before.crash();
+        bury_pack(&memory);
+        let faults = FaultStore::new(Arc::new(memory.clone()));
+        faults.full_at("/o/", n);
+        let done = drain_on(Arc::new(faults.clone()), 1, &[2]);
+        let story = format!("no room from call {n} on: {done:?}");
+        let was_full = faults.log().iter().any(|call| call.error == Some(Errno::NOSPC));
+        let done = done.unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert!(done.left.iter().all(|left| left.why.errno() == Errno::NOSPC), "{story}");
+        pack_must_be(&memory, &expect, &story);
+        let done = drain(&memory, 1, &[2]).unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert!(done.left.is_empty(), "{story}, then {done:?}");
+        pack_must_be(&memory, &expect, &story);
+        remove(&memory, 1).unwrap_or_else(|error| panic!("{story}: {error}"));
+        if !was_full {
+            assert!(n > 3, "{n} calls");
             return;
         }
     }

@@ -587,6 +587,48 @@ fn whoever_dies_in_a_drain_of_names_has_lost_none() {
     }
 }
 
+/// The backends that names move to are full from each call on that takes room there: all names are
+/// what they were, those that stay are told, and when there is room again the drain goes on.
+#[test]
+fn a_drain_of_names_that_finds_no_room_costs_nothing() {
+    for n in 1.. {
+        let memory = memory();
+        let plfs = node(memory.clone());
+        for i in 0..24 {
+            put(&plfs, &at(format!("f{i}")), format!("bytes of {i}").as_bytes()).unwrap();
+        }
+        for i in 0..4 {
+            plfs.rename(&at(format!("f{i}")), &at(format!("r{i}"))).unwrap();
+        }
+        thread::sleep(Duration::from_millis(25));
+        let before = tree(&plfs, Path::new(DIR));
+        let faults = FaultStore::new(Arc::new(memory.clone()));
+        for backend in BACKENDS.iter().filter(|backend| **backend != "/n") {
+            faults.full_at(backend, n);
+        }
+        let done = drain(faults.clone());
+        let story = format!("no room from call {n} on: {done:?}");
+        let was_full = faults.log().iter().any(|call| call.error == Some(Errno::NOSPC));
+        match &done {
+            Ok(done) => {
+                assert!(done.left.iter().all(|left| left.why.errno() == Errno::NOSPC), "{story}");
+            }
+            Err(error) => assert_eq!(error.errno(), Errno::NOSPC, "{story}"),
+        }
+        assert_eq!(tree(&node(memory.clone()), Path::new(DIR)), before, "{story}");
+        thread::sleep(Duration::from_millis(25));
+        let done = drain(memory.clone()).unwrap_or_else(|error| panic!("{story}: {error}"));
+        assert!(done.left.is_empty(), "{story}, then {done:?}");
+        assert_eq!(tree(&node(memory.clone()), Path::new(DIR)), before, "{story}");
+        remove(&memory).unwrap_or_else(|error| panic!("{story}: {error}"));
+        must_be_repaired(&memory);
+        if !was_full {
+            assert!(n > 10, "{n} calls");
+            return;
+        }
+    }
+}
+
 /// [`tree`] of names of which some are links that lead nowhere.
 fn tree_of_links(plfs: &Plfs) -> BTreeMap<PathBuf, Vec<u8>> {
     let text = |path: &Path| match plfs.readlink(path) {
