@@ -2753,6 +2753,49 @@ t_bench_ends_when_a_rank_is_killed() {
         done
     done
 }
+# MPI-IO with an MPI of the machine, of which PLFS was told nothing.
+t_bench_by_mpi() {
+    mkdir a b tmp
+    export TMPDIR=$PWD/tmp OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1
+    by() { # MPI ARGUMENTS...
+        bench --block 8 --mpicc "mpicc.$1" --mpiexec "mpiexec.$1" "${@:2}"
+    }
+    local mpi pattern files
+    for mpi in "mpich n1-strided" "mpich n1-segmented" "mpich n1-block" "mpich nn" "mpich 1n" "openmpi n1-block" "openmpi nn"; do
+        pattern=${mpi#* } mpi=${mpi% *} files=1
+        case $pattern in nn) files=3 ;; 1n) files=60 ;; esac
+        by "$mpi" --door mpi --pattern "$pattern" --dir a --verify --sync --json > out
+        json "
+assert (d['door'], d['pattern'], d['workload']) == ('mpi', '$pattern', 'shared')
+assert d['bytes_written'] == d['bytes_read'] == 3 * 20 * 5120 and d['files'] == $files
+assert [r['bytes_read'] for r in d['ranks']] == [20 * 5120] * 3 and len({r['pid'] for r in d['ranks']}) == 3
+assert all(p['seconds'] > 0 and p['slowest_rank_s'] > 0 for p in d['phases'])
+" < out
+        [ -z "$(ls -A a)$(ls -A tmp)" ] || fail "left by $mpi $pattern: $(ls -A a tmp)"
+    done
+    # What it writes is a container, and what other doors write is the same.
+    by mpich --door mpi --pattern n1-strided --dir a --seed 7 --keep > out
+    plfs stat --json a/plfs-bench.7/shared | json 'assert d["container"] and d["data_logs"] == 3, d'
+    bench --door posix --pattern n1-strided --dir a --seed 7 --read-only --verify > out
+    bench --door direct --pattern n1-strided --dir b --seed 7 --keep > out
+    by mpich --door mpi-direct --pattern n1-strided --dir b --seed 7 --read-only --verify > out
+    has '^n1-strided by mpi-direct: ' out
+    printf '\377\0' | dd of=b/plfs-bench.7/shared bs=1 seek=20000 conv=notrunc status=none
+    refuses 1 "b/plfs-bench.7/shared: byte 2000" by mpich --door mpi-direct --pattern n1-strided --dir b --seed 7 --read-only --verify
+    truncate -s 100000 b/plfs-bench.7/shared
+    refuses 1 "b/plfs-bench.7/shared: it ends at byte 100000, and rank" by mpich --door mpi-direct --pattern n1-strided --dir b --seed 7 --read-only
+    # Who stops it stops the ranks.
+    plfs bench --mpicc mpicc.mpich --mpiexec mpiexec.mpich --door mpi --pattern nn --procs 2 --count 1000000 --size 4K --dir a --seed 5 > out 2> err &
+    local pid=$!
+    until [ -s a/plfs-bench.5/rank.1 ]; do sleep 0.05; done
+    kill -TERM $pid
+    for _ in {1..150}; do kill -0 $pid 2> /dev/null || break; sleep 0.1; done
+    fails wait $pid
+    has '^plfs: bench: interrupted$' err
+    fails pgrep -f "$PWD/tmp"
+    [ ! -e a/plfs-bench.5 ] && [ -z "$(ls -A tmp)" ]
+}
 t_bench_says_what_it_cannot_do() {
     mkdir a c
     touch file
@@ -2768,7 +2811,11 @@ t_bench_says_what_it_cannot_do() {
     COUNT=99999999999999999 refuses 2 "2^63 bytes or more" bench --pattern nn --dir a
     refuses 2 "do not show the same files" bench --pattern n1-strided --door direct --dir a,c
     refuses 2 "--read-only reads what --keep has left" bench --pattern nn --dir a --read-only --seed 1
-    refuses 2 "bench/mpi_n1.c" bench --pattern nn --dir a --door mpi
+    refuses 1 "cannot run nothing, with which --door mpi compiles its ranks" bench --pattern nn --dir a --door mpi --mpicc nothing
+    refuses 1 "false cannot compile the ranks" bench --pattern nn --dir a --door mpi --mpicc false
+    refuses 1 "cannot run nothing, which starts the ranks" bench --pattern nn --dir a --door mpi --mpicc mpicc.mpich --mpiexec nothing
+    refuses 1 "what starts the ranks ended with status 1 in step prepare" bench --pattern nn --dir a --door mpi --mpicc mpicc.mpich --mpiexec false
+    refuses 2 "--mpicc and --mpiexec name a command" bench --pattern nn --dir a --door mpi --mpicc ""
     refuses 2 "is not in a mount of PLFS: \`plfs mount" bench --pattern nn --dir a --door fuse
     [ -z "$(ls -A a)" ] && [ -z "$(ls -A c)" ]
     plfs run --mount a -- true

@@ -2,10 +2,12 @@
 //! has them all begin each step at once, and takes its time from then until the last is done.
 
 mod machine;
+mod mpi;
 mod rank;
 mod report;
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use plfs_core::store::Links;
 use plfs_core::{Config, Plfs};
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::out::{self, Fail, Out, show};
@@ -28,6 +31,8 @@ const NAME: &str = "plfs-bench.";
 const PIECE_MAX: u64 = 1 << 30;
 /// How long a signal may wait.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long a launcher of MPI may take to end its ranks.
+const ENDS: Duration = Duration::from_secs(10);
 /// Between writing and reading on several directories: what one client did is shown by all others
 /// by then, also names, which kernels believe for a second.
 const SETTLES: Duration = Duration::from_secs(1);
@@ -55,14 +60,17 @@ pub enum Pattern {
 
 /// How ranks reach the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Door {
     /// The engine of PLFS in the rank itself, as plfs import uses it
     Api,
     /// Calls of libc, as programs make them under plfs run
     Posix,
-    /// Not in this command: see bench/mpi_n1.c
+    /// MPI-IO, as programs use it under plfs run: the ranks are compiled with mpicc and started by
+    /// mpiexec
     Mpi,
+    /// MPI-IO without PLFS, to compare with
+    MpiDirect,
     /// Calls of libc in directories of a plfs mount
     Fuse,
     /// Calls of libc without PLFS, to compare with
@@ -72,7 +80,7 @@ pub enum Door {
 impl Door {
     /// Whether PLFS is in the ranks' own processes.
     fn is_managed(self) -> bool {
-        matches!(self, Door::Api | Door::Posix)
+        matches!(self, Door::Api | Door::Posix | Door::Mpi)
     }
 }
 
@@ -99,12 +107,6 @@ pub fn bench(out: &mut Out, flags: &BenchFlags) -> Result<(), Fail> {
     if all.is_none_or(|all| all > i64::MAX as u64) {
         return Err(Fail::Exit(2, "--procs x --count x --size is 2^63 bytes or more".into()));
     }
-    if flags.door == Door::Mpi {
-        let text = "--door mpi is not built in: compile bench/mpi_n1.c of the sources with mpicc \
-                    and start it with `plfs run -- mpiexec`; it measures one shared \
-                    file and a file a rank";
-        return Err(Fail::Exit(2, text.into()));
-    }
     let seed = flags.seed.unwrap_or_else(machine::random);
     let mut place = Place::new(flags, seed)?;
     let done = place.make(flags).and_then(|(same, ready)| {
@@ -121,16 +123,21 @@ pub fn bench(out: &mut Out, flags: &BenchFlags) -> Result<(), Fail> {
             verify: flags.verify,
             same,
         };
-        let mut ranks = Ranks::start(&spec, flags.door, &place.work, ready.as_ref())?;
+        let mut ranks = match flags.door {
+            Door::Mpi | Door::MpiDirect => {
+                Ranks::start_mpi(&spec, flags, &place.work, ready.as_ref())?
+            }
+            door => Ranks::start(&spec, door, &place.work, ready.as_ref())?,
+        };
         let phases = measure(&mut ranks, flags, &stop)?;
         ranks.finish(&stop)?;
-        Ok((spec, phases, ranks.pids(), place.workload(flags.door)))
+        Ok((spec, phases, place.workload(flags.door)))
     });
     // What failed is more than that something of it is left.
     let removed = if flags.keep || flags.read_only { Ok(()) } else { place.remove(done.is_err()) };
-    let (spec, phases, pids, workload) = done?;
+    let (spec, phases, workload) = done?;
     removed?;
-    report::report(out, flags, &report::Measured { spec, phases, pids, workload, place: &place })
+    report::report(out, flags, &report::Measured { spec, phases, workload, place: &place })
 }
 
 /// The directories, and what is made in them.
@@ -164,19 +171,19 @@ impl Place {
                          {shown}` makes one, whose directories --door fuse takes"
                     )));
                 }
-                (Door::Direct, true) => {
+                (Door::Direct | Door::MpiDirect, true) => {
                     return Err(wrong(format!(
                         "--dir {shown} is in the mount {at} of PLFS: name another, or say --door \
                          fuse"
                     )));
                 }
-                (Door::Api | Door::Posix, true) => {
+                (Door::Api | Door::Posix | Door::Mpi, true) => {
                     return Err(wrong(format!(
                         "--dir {shown} is in the mount {at} of PLFS: say --door fuse, or name a \
                          directory outside"
                     )));
                 }
-                (Door::Direct, false)
+                (Door::Direct | Door::MpiDirect, false)
                     if [&given, &real]
                         .iter()
                         .any(|dir| copy::is_managed(&plfs, &dir.join("f"))) =>
@@ -334,12 +341,18 @@ fn measure(ranks: &mut Ranks, flags: &BenchFlags, stop: &AtomicBool) -> Result<V
 /// The processes. They end when this is dropped, at the latest.
 struct Ranks {
     all: Vec<Running>,
-    /// Answers, and `None` at the end of what a rank says.
+    /// How many ranks they are: one each, or one launcher has all.
+    procs: usize,
+    /// Answers, and `None` at the end of what a process says.
     heard: Receiver<(usize, Option<Answer>)>,
+    /// What runs, as long as it does.
+    _program: Option<mpi::Program>,
 }
 
 struct Running {
     child: Child,
+    /// Of MPI, which ends its ranks if it is asked to.
+    is_launcher: bool,
     /// `None`: it is to end.
     tell: Option<ChildStdin>,
     status: Option<ExitStatus>,
@@ -359,7 +372,8 @@ impl Ranks {
         let exe = std::env::current_exe().map_err(|error| cannot(0, &error))?;
         let preload = if door == Door::Posix { Some(run::preload()?) } else { None };
         let (say, heard) = channel();
-        let mut ranks = Ranks { all: Vec::new(), heard };
+        let procs = spec.procs as usize;
+        let mut ranks = Ranks { all: Vec::new(), procs, heard, _program: None };
         for rank in 0..spec.procs {
             let mut program = Command::new(&exe);
             program.arg("bench-rank").arg("--").args(work);
@@ -372,14 +386,9 @@ impl Ranks {
                 // Not through another `plfs run`.
                 None => drop(program.env_remove("LD_PRELOAD")),
             }
-            let mut child = program.spawn().map_err(|error| cannot(rank, &error))?;
-            let (tell, answers) = (child.stdin.take(), child.stdout.take());
-            ranks.all.push(Running { child, tell, status: None });
-            let say = say.clone();
-            let listen =
-                move || answers.into_iter().for_each(|from| listen(rank as usize, from, &say));
-            let thread = std::thread::Builder::new().stack_size(128 << 10);
-            thread.spawn(listen).map_err(|error| cannot(rank, &error))?;
+            let child = program.spawn().map_err(|error| cannot(rank, &error))?;
+            let one = rank as usize..rank as usize + 1;
+            ranks.add(child, one, &say).map_err(|error| cannot(rank, &error))?;
             let spec = Spec { rank, ..spec.clone() };
             let mut line = serde_json::to_vec(&spec).map_err(|error| cannot(rank, &error))?;
             line.push(b'\n');
@@ -388,23 +397,61 @@ impl Ranks {
         Ok(ranks)
     }
 
-    fn pids(&self) -> Vec<u32> {
-        self.all.iter().map(|rank| rank.child.id()).collect()
+    /// All ranks by one launcher, which rank 0 is told and heard through.
+    fn start_mpi(
+        spec: &Spec,
+        flags: &BenchFlags,
+        work: &[PathBuf],
+        managed: Option<&run::Managed>,
+    ) -> Result<Ranks, Fail> {
+        let program = mpi::Program::compile(&flags.mpicc)?;
+        let mut launcher = program.command(&flags.mpiexec, spec, work)?;
+        launcher.stdin(Stdio::piped()).stdout(Stdio::piped());
+        match managed {
+            Some(managed) => {
+                managed.tell(&mut launcher, None);
+                run::load(&mut launcher, &run::preload()?);
+                run::carry(&mut launcher);
+            }
+            None => drop(launcher.env_remove("LD_PRELOAD")),
+        }
+        let child = launcher.spawn().map_err(|why| mpi::cannot_start(&flags.mpiexec, &why))?;
+        let (say, heard) = channel();
+        let procs = spec.procs as usize;
+        let mut ranks = Ranks { all: Vec::new(), procs, heard, _program: Some(program) };
+        let added = ranks.add(child, 0..procs, &say);
+        added.map_err(|why| mpi::cannot_start(&flags.mpiexec, &why))?;
+        ranks.all[0].is_launcher = true;
+        Ok(ranks)
     }
 
-    /// That a rank is gone is heard from its other pipe.
-    fn tell(&mut self, rank: usize, text: &[u8]) {
-        let _ = self.all[rank].tell.as_mut().map(|tell| tell.write_all(text));
+    /// A process that answers for these ranks, in turn.
+    fn add(
+        &mut self,
+        mut child: Child,
+        ranks: Range<usize>,
+        say: &Sender<(usize, Option<Answer>)>,
+    ) -> std::io::Result<()> {
+        let (tell, answers) = (child.stdin.take(), child.stdout.take());
+        self.all.push(Running { child, is_launcher: false, tell, status: None });
+        let say = say.clone();
+        let listen = move || answers.into_iter().for_each(|from| listen(ranks.clone(), from, &say));
+        std::thread::Builder::new().stack_size(128 << 10).spawn(listen).map(drop)
+    }
+
+    /// That a process is gone is heard from its other pipe.
+    fn tell(&mut self, process: usize, text: &[u8]) {
+        let _ = self.all[process].tell.as_mut().map(|tell| tell.write_all(text));
     }
 
     /// Has all ranks do a step, and waits for the last.
     fn step(&mut self, step: Step, stop: &AtomicBool) -> Result<Phase, Fail> {
         let begun = Instant::now();
-        for rank in 0..self.all.len() {
-            self.tell(rank, &[step.byte()]);
+        for process in 0..self.all.len() {
+            self.tell(process, &[step.byte()]);
         }
-        let mut answers = vec![Answer::default(); self.all.len()];
-        for _ in 0..self.all.len() {
+        let mut answers = vec![Answer::default(); self.procs];
+        for _ in 0..self.procs {
             match self.hear(stop)? {
                 (rank, Some(Answer { error: Some(text), .. })) => {
                     return Err(Fail::Say(format!("rank {rank}: {text}")));
@@ -433,9 +480,14 @@ impl Ranks {
         }
     }
 
-    /// Why a rank has ended that should not have.
+    /// Why a process has ended that should not have.
     fn lost(&mut self, rank: usize, when: &str, stop: &AtomicBool) -> Fail {
-        let status = self.all[rank].wait();
+        let running = &mut self.all[rank];
+        let (what, then) = match running.is_launcher {
+            true => ("what starts the ranks".into(), ""),
+            false => (format!("rank {rank}"), "; the others were ended"),
+        };
+        let status = running.wait();
         if status.and_then(|status| status.signal()).is_some() {
             // A signal of the terminal came to all.
             std::thread::sleep(LOOK);
@@ -448,7 +500,7 @@ impl Ranks {
             Some((_, Some(code))) => format!("ended with status {code}"),
             _ => "ended".into(),
         };
-        Fail::Say(format!("rank {rank} {how} {when}; the others were ended"))
+        Fail::Say(format!("{what} {how} {when}{then}"))
     }
 
     /// Waits until all have ended, as they do when nothing more comes.
@@ -465,6 +517,17 @@ impl Ranks {
 }
 
 impl Running {
+    /// Asks a launcher to end its ranks, and gives it a while: killed it would leave them.
+    fn end(&mut self) {
+        self.tell = None;
+        let Some(pid) = Pid::from_raw(self.child.id() as i32) else { return };
+        let _ = kill_process(pid, Signal::TERM);
+        let begun = Instant::now();
+        while begun.elapsed() < ENDS && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
     fn wait(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.wait().ok();
@@ -476,6 +539,9 @@ impl Running {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for rank in self.all.iter_mut().filter(|rank| rank.status.is_none()) {
+            if rank.is_launcher {
+                rank.end();
+            }
             let _ = rank.child.kill();
         }
         for rank in &mut self.all {
@@ -488,8 +554,13 @@ fn interrupted() -> Fail {
     Fail::Say("interrupted".into())
 }
 
-fn listen(rank: usize, from: std::process::ChildStdout, say: &Sender<(usize, Option<Answer>)>) {
-    for line in BufReader::new(from).lines().map_while(Result::ok) {
+fn listen(
+    ranks: Range<usize>,
+    from: std::process::ChildStdout,
+    say: &Sender<(usize, Option<Answer>)>,
+) {
+    let lines = BufReader::new(from).lines().map_while(Result::ok);
+    for (rank, line) in ranks.clone().cycle().zip(lines) {
         let answer = serde_json::from_str(&line).unwrap_or_else(|_| Answer {
             error: Some(format!("it said: {line}")),
             ..Answer::default()
@@ -498,5 +569,5 @@ fn listen(rank: usize, from: std::process::ChildStdout, say: &Sender<(usize, Opt
             return;
         }
     }
-    let _ = say.send((rank, None));
+    let _ = say.send((ranks.start, None));
 }

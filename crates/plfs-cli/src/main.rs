@@ -534,8 +534,9 @@ enum Command {
     /// reading on several directories. On one, reads are as fast as memory.
     #[command(after_help = "Examples:\n  plfs bench --pattern n1-strided --dir plfs.d\n  plfs \
                             bench --pattern n1-strided --dir /scratch/out --door direct     to \
-                            compare with\n  plfs bench --pattern 1n --procs 8 --size 1K --dir \
-                            /mnt/c1/d,/mnt/c2/d --verify --json")]
+                            compare with\n  plfs bench --pattern nn --dir /scratch/out --door \
+                            mpi --mpiexec 'srun -N 2'\n  plfs bench --pattern 1n --procs 8 \
+                            --size 1K --dir /mnt/c1/d,/mnt/c2/d --verify --json")]
     Bench(BenchFlags),
     /// Be a rank of `plfs bench`
     #[command(hide = true)]
@@ -940,6 +941,13 @@ struct BenchFlags {
     /// Only read what --keep has left, with the same flags, and leave it
     #[arg(long, requires = "seed")]
     read_only: bool,
+    /// What compiles the ranks of --door mpi and mpi-direct, in $TMPDIR or /tmp: all nodes must see
+    /// that
+    #[arg(long, value_name = "COMMAND", default_value = "mpicc")]
+    mpicc: String,
+    /// What starts them: a command to which -n and their number are added
+    #[arg(long, value_name = "COMMAND", default_value = "mpiexec")]
+    mpiexec: String,
     /// An object, with the times of each rank
     #[arg(long)]
     json: bool,

@@ -170,7 +170,7 @@ const DAEMONS: [(&str, &str); 2] =
 
 /// Has the processes that the program starts on other nodes load the libraries, too. MPICH's Hydra
 /// and srun hand on the environment by themselves, Intel MPI's Hydra if it is told to.
-fn carry(program: &mut std::process::Command) {
+pub fn carry(program: &mut std::process::Command) {
     let is_ours = |name: &OsStr| {
         let name = name.as_bytes();
         name == b"LD_PRELOAD" || name.starts_with(b"PLFS_") && name != b"PLFS_FLAT_CWD"

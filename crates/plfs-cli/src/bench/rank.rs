@@ -67,7 +67,7 @@ impl Spec {
     }
 }
 
-/// What a rank can be told to do.
+/// What a rank can be told to do; rank_mpi.c has the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// Make contents; not measured.
@@ -132,6 +132,7 @@ pub struct Answer {
     pub seconds: f64,
     pub bytes: u64,
     pub files: u64,
+    pub pid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -155,7 +156,10 @@ pub fn rank(dirs: Vec<PathBuf>) -> Result<(), Fail> {
         let done = rank.step(step);
         let seconds = begun.elapsed().as_secs_f64();
         let answer = match done {
-            Ok((bytes, files)) => Answer { seconds, bytes, files, error: None },
+            Ok((bytes, files)) => {
+                let pid = std::process::id();
+                Answer { seconds, bytes, files, pid, error: None }
+            }
             Err(text) => Answer { error: Some(text), ..Answer::default() },
         };
         let mut text = serde_json::to_vec(&answer).map_err(|_| gone())?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::machine::{self, Machine};
-use super::rank::{Spec, Step};
+use super::rank::{Answer, Spec, Step};
 use super::{Door, Pattern, Phase, Place};
 use crate::BenchFlags;
 use crate::out::{Fail, JsonPath, Out, count, in_bytes, several, show};
@@ -13,7 +13,6 @@ use crate::out::{Fail, JsonPath, Out, count, in_bytes, several, show};
 pub struct Measured<'a> {
     pub spec: Spec,
     pub phases: Vec<Phase>,
-    pub pids: Vec<u32>,
     pub workload: Option<String>,
     pub place: &'a Place,
 }
@@ -126,12 +125,12 @@ impl Measured<'_> {
     }
 
     fn ranks(&self) -> Vec<Rank> {
-        let rank = |(rank, pid): (usize, &u32)| {
+        let rank = |(rank, answer): (usize, &Answer)| {
             let bytes = |of: fn(Step) -> bool| self.sum(of, |phase| phase.answers[rank].bytes);
             let dirs = &self.place.dirs;
             Rank {
                 rank,
-                pid: *pid,
+                pid: answer.pid,
                 dir: JsonPath::of(&dirs[rank % dirs.len()].0),
                 bytes_written: bytes(writes),
                 bytes_read: bytes(reads),
@@ -141,7 +140,8 @@ impl Measured<'_> {
                     .collect(),
             }
         };
-        self.pids.iter().enumerate().map(rank).collect()
+        let answers = self.phases.first().map_or(&[][..], |phase| &phase.answers);
+        answers.iter().enumerate().map(rank).collect()
     }
 
     fn files(&self) -> u64 {
