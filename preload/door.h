@@ -59,6 +59,14 @@ static inline void room_leave(char **room)
 }
 #define ROOM(name) __attribute__((cleanup(room_leave))) char *name = room_get()
 
+/* pthread_setspecific takes no memory from malloc, which a handler of a signal may have
+ * interrupted, for the first 32 keys (glibc, PTHREAD_KEY_2NDLEVEL_SIZE). */
+#define KEYS_WITHOUT_MALLOC 32
+
+/* threads.c */
+void threads_start(void);
+void threads_after_fork_in_child(void);
+
 /* served.c */
 /* The process begins, with this environment. */
 void served_start(char *const envp[]);

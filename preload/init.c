@@ -115,6 +115,7 @@ static void after_fork_in_child(void)
 	writers_after_fork_in_child();
 	fd_after_fork_in_child();
 	library_after_fork_in_child();
+	threads_after_fork_in_child();
 	after_fork();
 }
 
@@ -254,6 +255,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	debug = d && *d && strcmp(d, "0") != 0;
 	PLFS_ALWAYS((plfs_door_umask(-1), 0));
 	own_stack_start();
+	threads_start();
 	PLFS_ALWAYS((plfs_door_at_exit(leave_at_exit), 0));
 	pthread_atfork(before_fork, after_fork, after_fork_in_child);
 	flat_start();

@@ -11,10 +11,6 @@
 #define STACK_BYTES ((size_t)256 << 10)
 #define GUARD_BYTES ((size_t)64 << 10)
 
-/* pthread_setspecific takes no memory from malloc, which a handler of a signal may have
- * interrupted, for the first 32 keys (glibc, PTHREAD_KEY_2NDLEVEL_SIZE). */
-#define KEYS_WITHOUT_MALLOC 32
-
 /* Where it begins in its last page. Loads wait for stores that have the same place in another page,
  * and libplfs's heap has what a write needs at places that are much the same in all programs. From
  * the end of the page on, a write of 64 bytes took 4 ns more; from 0x480 below, 14. */

@@ -1,0 +1,143 @@
+/* libplfs's own threads, and the end of a process whose threads have all ended.
+ *
+ * Where main ends by pthread_exit the process goes on, and libc calls exit when its last thread has
+ * ended. libplfs's threads never do, and libc counts them. So a thread of ours, the heir, does it
+ * in the place of libc: when none but the heir and libplfs's are left it calls exit. */
+#include "door.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic int own_threads;
+static _Atomic bool main_has_ended, has_heir;
+
+/* The heir looks after so long, and waits twice as long each time, up to the second. */
+#define FIRST_LOOK_NS 1000000L
+#define LAST_LOOK_NS 50000000L
+
+/* Has the process no threads but libplfs's and the caller? That main is a zombie says that it has
+ * done all that the end of a thread does. */
+static bool only_ours_are_left(void)
+{
+	char text[1024];
+	long fd = RAW(SYS_openat, AT_FDCWD, "/proc/self/stat", (long)(O_RDONLY | O_CLOEXEC));
+	long n = fd < 0 ? -1 : RAW(SYS_read, fd, text, sizeof text - 1);
+	if (fd >= 0)
+		RAW(SYS_close, fd);
+	text[n < 0 ? 0 : n] = 0;
+	/* proc_pid_stat(5): behind the name in parentheses the state; field 20 is how many threads.
+	 */
+	char *at = strrchr(text, ')');
+	bool is_zombie = at && at[1] == ' ' && at[2] == 'Z';
+	for (int field = 2; at && field < 20; field++)
+		at = strchr(at + 1, ' ');
+	return is_zombie && at && atoi(at + 1) <= atomic_load(&own_threads) + 2;
+}
+
+/* `given` is the mask of signals of main. */
+static void *wait_and_exit(void *given)
+{
+	uint64_t mask = (uintptr_t)given;
+	struct timespec pause = {0, FIRST_LOOK_NS};
+	while (!only_ours_are_left()) {
+		RAW(SYS_clock_nanosleep, (long)CLOCK_MONOTONIC, 0L, &pause, NULL);
+		if (pause.tv_nsec < LAST_LOOK_NS)
+			pause.tv_nsec *= 2;
+	}
+	signals_restore(&mask);
+	exit(0);
+}
+
+/* Once main has ended and there are threads of libplfs. */
+static void need_heir(void)
+{
+	if (!atomic_load(&main_has_ended) || atomic_load(&own_threads) == 0 ||
+		atomic_exchange(&has_heir, true))
+		return;
+	uint64_t mask;
+	pthread_t thread;
+	signals_block_all(&mask);
+	if (REAL(pthread_create)(&thread, NULL, wait_and_exit, (void *)(uintptr_t)mask) == 0)
+		pthread_detach(thread);
+	else
+		atomic_store(&has_heir, false);
+	signals_restore(&mask);
+}
+
+/* Of main alone: destructors of keys run where a thread ends, and not in exit. */
+static pthread_key_t of_main;
+static bool has_key;
+
+static void end_of_main(void *unused)
+{
+	(void)unused;
+	atomic_store(&main_has_ended, true);
+	need_heir();
+}
+
+void threads_start(void)
+{
+	has_key = pthread_key_create(&of_main, end_of_main) == 0 && of_main < KEYS_WITHOUT_MALLOC &&
+		  pthread_setspecific(of_main, &of_main) == 0;
+}
+
+void threads_after_fork_in_child(void)
+{
+	atomic_store(&own_threads, 0);
+	atomic_store(&main_has_ended, false);
+	atomic_store(&has_heir, false);
+	/* Who forked is main now. */
+	if (has_key)
+		pthread_setspecific(of_main, &of_main);
+}
+
+EXPORT int pthread_join(pthread_t thread, void **result)
+{
+	if (!door_thread.inside)
+		return REAL(pthread_join)(thread, result);
+	int state;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	int rc = REAL(pthread_join)(thread, result);
+	pthread_setcancelstate(state, NULL);
+	return rc;
+}
+
+/* No handler of the program runs on libplfs's threads, and what their runtime calls in libc is not
+ * for libplfs. */
+struct own_thread {
+	void *(*run)(void *);
+	void *argument;
+};
+
+static void *run_own_thread(void *argument)
+{
+	struct own_thread own = *(struct own_thread *)argument;
+	free(argument);
+	door_thread.inside = 1;
+	void *result = own.run(own.argument);
+	atomic_fetch_sub(&own_threads, 1);
+	return result;
+}
+
+EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attr,
+	void *(*run)(void *), void *restrict argument)
+{
+	if (!door_thread.inside)
+		return REAL(pthread_create)(thread, attr, run, argument);
+	struct own_thread *own = malloc(sizeof *own);
+	if (!own)
+		return EAGAIN;
+	*own = (struct own_thread){run, argument};
+	atomic_fetch_add(&own_threads, 1);
+	uint64_t mask;
+	signals_block_all(&mask);
+	int rc = REAL(pthread_create)(thread, attr, run_own_thread, own);
+	signals_restore(&mask);
+	if (rc != 0) {
+		atomic_fetch_sub(&own_threads, 1);
+		free(own);
+	}
+	need_heir();
+	return rc;
+}
