@@ -248,7 +248,10 @@ EXPORT int fcntl(int fd, int command, ...)
 		break;
 	case F_SETLEASE:
 		/* As where others have the file open: nobody would break it. */
-		rc = -EAGAIN;
+		rc = (intptr_t)argument == F_RDLCK || (intptr_t)argument == F_WRLCK ||
+				     (intptr_t)argument == F_UNLCK
+			     ? -EAGAIN
+			     : -EINVAL;
 		break;
 	default:
 		rc = REAL(fcntl)(fd, command, argument);

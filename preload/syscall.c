@@ -10,14 +10,23 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* False for what openat2 refuses and open takes: flags that nobody knows, and a mode where nothing
- * is made. O_LARGEFILE is 0 in libc. */
+/* Is it all zeros? */
+static bool is_empty(const char *bytes, size_t n)
+{
+	while (n > 0 && !*bytes)
+		bytes++, n--;
+	return n == 0;
+}
+
+/* False for what openat2 refuses and open takes: flags that nobody knows, a mode where nothing is
+ * made, and more than there is. O_LARGEFILE is 0 in libc. */
 static bool how_is_known(const uint64_t *how, size_t size)
 {
 	const uint64_t known = O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND |
 			       O_NONBLOCK | O_SYNC | O_ASYNC | O_DIRECT | 0100000 | O_DIRECTORY |
 			       O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH | O_TMPFILE;
-	return size >= 24 && memory_is_there(how, 24, false) && !(how[0] & ~known) &&
+	return size >= 24 && size <= 4096 && memory_is_there(how, size, false) &&
+	       is_empty((const char *)(how + 3), size - 24) && !(how[0] & ~known) &&
 	       !(how[1] & ~07777ULL) &&
 	       (!how[1] || (how[0] & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))));
 }

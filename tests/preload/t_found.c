@@ -45,6 +45,7 @@ static void a_lease_was_given_that_nobody_breaks(void)
 	int fd = make("lease", "0123456789"), other = open("lease", O_RDWR);
 	R(fcntl(fd, F_SETLEASE, F_RDLCK));
 	R(fcntl(fd, F_SETLEASE, F_WRLCK));
+	R(fcntl(fd, F_SETLEASE, 77));
 	R(fcntl(fd, F_GETLEASE));
 	R(fcntl(fd, F_SETLEASE, F_UNLCK));
 	close(other);

@@ -137,6 +137,32 @@ static void by_two_descriptors(void)
 	R(close(second));
 }
 
+/* The first lock of an open file description cost the process those that it had: another process
+ * got the same one. */
+static void of_both_kinds(void)
+{
+	int mine = open("both", O_RDWR | O_CREAT, 0644), another = open("both", O_RDWR);
+	write(mine, "0123456789", 10);
+	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 5}, of_process = l;
+	R(fcntl(mine, F_SETLK, &l));
+	l = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 50, .l_len = 1};
+	R(fcntl(another, F_OFD_GETLK, &l));
+	R(l.l_type);
+	l.l_type = F_WRLCK;
+	R(fcntl(mine, F_OFD_SETLK, &l));
+	l = of_process;
+	R(fcntl(another, F_OFD_SETLK, &l));
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		R(fcntl(mine, F_SETLK, &of_process));
+		exit(0);
+	}
+	R(reap(pid));
+	close(another);
+	close(mine);
+}
+
 int main(void)
 {
 	int fd = make("f", "0123456789");
@@ -199,6 +225,7 @@ int main(void)
 	close(fd);
 	R(probe_flock(LOCK_SH));
 	by_two_descriptors();
+	of_both_kinds();
 	who_may_only_read();
 	return 0;
 }

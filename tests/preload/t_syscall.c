@@ -48,6 +48,13 @@ int main(void)
 	how = (struct open_how){.flags = 1ULL << 40};
 	R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
 	R(syscall(SYS_openat2, AT_FDCWD, "f", (void *)1, sizeof how));
+	struct {
+		struct open_how how;
+		char rest[76];
+	} longer = {.how = {.flags = O_RDONLY}};
+	close((int)R(syscall(SYS_openat2, AT_FDCWD, "f", &longer, sizeof longer)));
+	longer.rest[75] = 1;
+	R(syscall(SYS_openat2, AT_FDCWD, "f", &longer, sizeof longer));
 	/* Headers say that these cannot be NULL, and the checks for it were compiled away. */
 	struct timespec times[2] = {{1000, 0}, {2000, 0}};
 	const char *volatile none = NULL;

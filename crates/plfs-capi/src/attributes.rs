@@ -255,7 +255,14 @@ pub unsafe extern "C" fn plfs_lock_fd(file: *mut PlfsFile) -> c_int {
     call(|| {
         // SAFETY: the caller's promise.
         let handle = unsafe { handle(file) }?;
-        lock_fd(handle, &handle.lock_file, open_lock_file)
+        lock_fd(handle, &handle.lock_file, |container| {
+            let uuid = container.superblock.uuid.0;
+            let all = PROCESS_LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+            // The process may have locks of F_SETLK, of `plfs run`.
+            let keep = all.iter().any(|(of, file)| *of == uuid && file.strong_count() > 0);
+            drop(all);
+            open_lock_file(container, keep)
+        })
     }) as c_int
 }
 
@@ -263,7 +270,9 @@ pub unsafe extern "C" fn plfs_lock_fd(file: *mut PlfsFile) -> c_int {
 pub(crate) fn process_lock_fd(handle: &PlfsFile, open: bool) -> Result<i64> {
     let kept = &handle.process_lock_file;
     if open {
-        return lock_fd(handle, kept, |container| process_lock_file(container, open_lock_file));
+        return lock_fd(handle, kept, |container| {
+            process_lock_file(container, |container| open_lock_file(container, false))
+        });
     }
     let none = || Failure::from(Errno::NOLCK);
     if kept.get().is_none()
@@ -296,12 +305,14 @@ fn lock_fd(
     Ok(fd.as_raw_fd() as i64)
 }
 
-fn open_lock_file(container: &Container) -> Result<Arc<dyn StoreFile>> {
+/// `keep`: without a close of the file.
+fn open_lock_file(container: &Container, keep: bool) -> Result<Arc<dyn StoreFile>> {
     let path = container.path("lock");
-    match container.store.open(&path, Open::create(0o666)) {
+    let how = |how: Open| if keep { how.unmoved() } else { how };
+    match container.store.open(&path, how(Open::create(0o666))) {
         // Who may only read gets locks for reading, once somebody has made the file.
         Err(error) if matches!(error, Errno::ACCESS | Errno::ROFS) => {
-            Ok(container.store.open(&path, Open::READ).map_err(|_| error)?)
+            Ok(container.store.open(&path, how(Open::READ)).map_err(|_| error)?)
         }
         other => Ok(other?),
     }

@@ -39,7 +39,7 @@ use crate::plain::PlainFile;
 use crate::process::{Mixer, OpenFiles, Process};
 use crate::spread as spread_names;
 use crate::store::writers::forget_process;
-use crate::store::{Errno, Kind, Links, Open, PosixStore, Stat, Store, StoreFile};
+use crate::store::{Errno, Kind, Links, Number, Open, PosixStore, Stat, Store, StoreFile};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, Weak, lock};
 
@@ -383,7 +383,7 @@ impl Plfs {
         }
         must_be_no_layout(path)?;
         let OpenOptions { access: Access { read, write }, mode, .. } = options;
-        let how = Open { read, write, create: true, exclusive: true, mode, brief: false };
+        let how = Open { read, write, create: true, exclusive: true, mode, number: Number::High };
         let file = self.process.store.open(path, how).at("create", path)?;
         let stat = file.stat().at("stat", path)?;
         Ok(Opened::Plain(self.created_plain(file, &stat, path, options)))

@@ -62,30 +62,59 @@ pub struct Open {
     pub exclusive: bool,
     /// Permission bits for a created file.
     pub mode: u32,
-    /// The file is closed before the call returns that opens it: its descriptor need not keep
-    /// clear of the program's numbers, which costs two system calls. One for writing does all the
-    /// same.
-    pub brief: bool,
+    /// Which number its descriptor has.
+    pub number: Number,
+}
+
+/// The number of a descriptor. The kernel gives the lowest, which the program counts on; to be clear
+/// of the program's numbers costs two system calls, one of which closes the file under the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Number {
+    /// A high one.
+    #[default]
+    High,
+    /// The file is closed before the call returns that opens it: any. One for writing is high all
+    /// the same.
+    Brief,
+    /// What the kernel gives: the process has record locks on the file, which it would lose at a
+    /// close.
+    Given,
 }
 
 impl Open {
     /// Read only.
-    pub const READ: Open =
-        Open { read: true, write: false, create: false, exclusive: false, mode: 0, brief: false };
+    pub const READ: Open = Open {
+        read: true,
+        write: false,
+        create: false,
+        exclusive: false,
+        mode: 0,
+        number: Number::High,
+    };
     /// Read and write, no creation.
-    pub const READ_WRITE: Open =
-        Open { read: true, write: true, create: false, exclusive: false, mode: 0, brief: false };
+    pub const READ_WRITE: Open = Open {
+        read: true,
+        write: true,
+        create: false,
+        exclusive: false,
+        mode: 0,
+        number: Number::High,
+    };
     /// The same, for a file that is closed again soon.
     pub const fn briefly(self) -> Open {
-        Open { brief: true, ..self }
+        Open { number: Number::Brief, ..self }
+    }
+    /// The same, with the number that the kernel gives.
+    pub const fn unmoved(self) -> Open {
+        Open { number: Number::Given, ..self }
     }
     /// Read and write a file that must not exist yet.
     pub const fn create_new(mode: u32) -> Open {
-        Open { read: true, write: true, create: true, exclusive: true, mode, brief: false }
+        Open { read: true, write: true, create: true, exclusive: true, mode, number: Number::High }
     }
     /// Read and write, created if missing.
     pub const fn create(mode: u32) -> Open {
-        Open { read: true, write: true, create: true, exclusive: false, mode, brief: false }
+        Open { read: true, write: true, create: true, exclusive: false, mode, number: Number::High }
     }
 }
 

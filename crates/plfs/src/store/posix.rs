@@ -41,8 +41,8 @@ use super::beneath::{Dir, Inside, Kept, READ_DIR, Spot, beneath, chmod};
 use super::file_cache::{with_room, with_room_to_keep};
 use super::lustre::Lustre;
 use super::{
-    Entry, Errno, Keep, Kind, Links, Open, Place, PlainDirectory, Result, Space, Stat, Store,
-    StoreFile, TargetProvider, Time, machine,
+    Entry, Errno, Keep, Kind, Links, Number, Open, Place, PlainDirectory, Result, Space, Stat,
+    Store, StoreFile, TargetProvider, Time, machine,
 };
 use crate::sync::Arc;
 use crate::sync::plain::{Mutex, lock};
@@ -149,9 +149,10 @@ impl Store for PosixStore {
         // What a thread of the program writes to a number that it believes to be its log, or that
         // it closed twice, must not go to a file of ours, nor what we write to one of the
         // program's.
-        Ok(Arc::new(PosixFile(match how.brief && !how.write {
-            true => Fd::Brief(BareFd::new(fd)),
-            false => Fd::Own(HighFd::new(fd)),
+        Ok(Arc::new(PosixFile(match how.number {
+            Number::Brief if !how.write => Fd::Brief(BareFd::new(fd)),
+            Number::Given => Fd::Own(HighFd::recorded(fd)),
+            _ => Fd::Own(HighFd::new(fd)),
         })))
     }
 

@@ -131,7 +131,8 @@ impl HighFd {
         bit_of(high.as_fd().as_raw_fd()).map(|_| high.into_owned())
     }
 
-    fn recorded(fd: OwnedFd) -> HighFd {
+    /// Takes `fd` over with its number, and records it.
+    pub(super) fn recorded(fd: OwnedFd) -> HighFd {
         let fd = BareFd::new(fd);
         if let Some((word, bit)) = bit_of(fd.as_fd().as_raw_fd()) {
             word.fetch_or(bit, Ordering::AcqRel);
