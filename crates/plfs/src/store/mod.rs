@@ -66,8 +66,8 @@ pub struct Open {
     pub number: Number,
 }
 
-/// The number of a descriptor. The kernel gives the lowest, which the program counts on; to be clear
-/// of the program's numbers costs two system calls, one of which closes the file under the first.
+/// The number of a descriptor. The kernel gives the lowest, which the program counts on. To be
+/// clear of its numbers costs two system calls, one of which closes the file under the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Number {
     /// A high one.
