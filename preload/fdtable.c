@@ -305,7 +305,8 @@ int ofd_set_kernel_position(struct ofd *o, int fd, int64_t position)
 
 void ofd_set_flags(struct ofd *o, int flags)
 {
-	int settable = O_APPEND | O_NONBLOCK | O_ASYNC | O_NOATIME | O_DIRECT;
+	/* Not O_ASYNC, which regular files leave out. */
+	int settable = O_APPEND | O_NONBLOCK | O_NOATIME | O_DIRECT;
 	int old = ofd_flags(o);
 	while (!atomic_compare_exchange_weak(
 		&o->shared->flags, &old, (old & ~settable) | (flags & settable)))

@@ -175,7 +175,7 @@ static inline ssize_t write_or_append(
 	return PLFS_IO(plfs_pwritev(o->file, iov, n, *at));
 }
 
-/* What there is room for below the limit, of the first part at least. */
+/* What there is room for below the limit. */
 static __attribute__((noinline)) ssize_t write_to_limit(struct ofd *o, const struct iovec *iov,
 	int n, ssize_t len, int64_t *at, bool appends, uint64_t limit)
 {
@@ -188,10 +188,15 @@ static __attribute__((noinline)) ssize_t write_to_limit(struct ofd *o, const str
 	int whole = 0;
 	while (whole < n && (size_t)len >= iov[whole].iov_len)
 		len -= (ssize_t)iov[whole++].iov_len;
-	if (whole > 0)
+	if (len == 0)
 		return write_or_append(o, iov, whole, at, appends);
-	struct iovec first = {iov->iov_base, (size_t)len};
-	return write_or_append(o, &first, 1, at, appends);
+	ROOM(room);
+	struct iovec *cut = (struct iovec *)room;
+	if (!cut)
+		return -ENOMEM;
+	memcpy(cut, iov, ((size_t)whole + 1) * sizeof *cut);
+	cut[whole].iov_len = (size_t)len;
+	return write_or_append(o, cut, whole + 1, at, appends);
 }
 
 /* Writes `len` bytes, and where from is in *at then: with O_APPEND not where it said. */

@@ -253,6 +253,14 @@ EXPORT int fcntl(int fd, int command, ...)
 			     ? -EAGAIN
 			     : -EINVAL;
 		break;
+	case F_ADD_SEALS:
+	case F_GET_SEALS:
+		/* The placeholder is memory, which can have them. */
+		if (!OFD_IS_PLAIN(o)) {
+			rc = -EINVAL;
+			break;
+		}
+		__attribute__((fallthrough));
 	default:
 		rc = REAL(fcntl)(fd, command, argument);
 		if (rc < 0)

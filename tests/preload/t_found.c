@@ -46,6 +46,8 @@ static void a_lease_was_given_that_nobody_breaks(void)
 	R(fcntl(fd, F_SETLEASE, F_RDLCK));
 	R(fcntl(fd, F_SETLEASE, F_WRLCK));
 	R(fcntl(fd, F_SETLEASE, 77));
+	R(fcntl(fd, F_SETFL, O_ASYNC));
+	R(fcntl(fd, F_GETFL) & O_ASYNC);
 	R(fcntl(fd, F_GETLEASE));
 	R(fcntl(fd, F_SETLEASE, F_UNLCK));
 	close(other);

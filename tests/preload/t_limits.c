@@ -32,6 +32,12 @@ static void file_size(void)
 	printf("%d signals\n", signals);
 	struct iovec iov[] = {{block, 1000}, {block, 1000}};
 	R(pwritev(fd, iov, 2, 98000));
+	/* The piece that crosses the limit was left out whole. */
+	struct iovec small[] = {{block, 100}, {block, 100}, {block, 100}};
+	R(pwritev(fd, small, 3, 99850));
+	R(lseek(fd, 99750, SEEK_SET));
+	R(writev(fd, small, 3));
+	R(lseek(fd, 0, SEEK_CUR));
 	R(ftruncate(fd, 100001));
 	R(ftruncate(fd, 50000));
 	R(fallocate(fd, 0, 0, 100001));
