@@ -708,7 +708,7 @@ def by_getdents():
             length = struct.unpack_from("H", room, at + 16)[0]
             yield ctypes.string_at(ctypes.addressof(room) + at + 19).decode()
             at += length
-    assert n == 0, n
+    assert n == 0, os.strerror(ctypes.get_errno())
 
 # The first is made before the files move.
 while rounds == 0 or not os.path.exists("stop"):

@@ -191,8 +191,17 @@ impl Packs {
             }
             return Ok(Some(known));
         }
-        let Some(pack) = Pack::find(store, config, dir, options())? else {
-            return Ok(None);
+        let pack = match Pack::find(store, config, dir, options()) {
+            Ok(Some(pack)) => pack,
+            Ok(None) => return Ok(None),
+            Err(error) => match store.stat(&path, Links::Stay) {
+                Ok(now) if (now.dev, now.ino) == key => return Err(error),
+                // It was unpacked meanwhile, and another one may be in its place.
+                Ok(_) | Err(Errno::NOENT) => {
+                    return self.find(store, config, (dir, wanted), gets_one);
+                }
+                Err(_) => return Err(error),
+            },
         };
         let (open, is_new) = self.put(store, pack, is_good);
         if !is_new {

@@ -406,19 +406,30 @@ impl Plfs {
         if let Some(entries) = self.list_flat(dir)? {
             return Ok(entries);
         }
-        let ordinary = || {
-            let mut entries = self.process.store.list(dir).at("list", dir)?;
-            entries.retain(|entry| !container::is_hidden(&entry.name));
-            Ok(entries)
-        };
-        let Some(pack) = self.pack(dir)? else { return ordinary() };
+        loop {
+            let Some(pack) = self.pack(dir)? else { return self.list_ordinary(dir) };
+            match self.list_with(&pack, dir) {
+                // It was unpacked meanwhile.
+                Err(_) if !self.has_pack(dir, &pack)? => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn list_ordinary(&self, dir: &Path) -> Result<Vec<Entry>> {
+        let mut entries = self.process.store.list(dir).at("list", dir)?;
+        entries.retain(|entry| !container::is_hidden(&entry.name));
+        Ok(entries)
+    }
+
+    fn list_with(&self, pack: &OpenPack, dir: &Path) -> Result<Vec<Entry>> {
         let _turn = match pack.is_changing() {
             true => self.turn(dir)?,
             false => None,
         };
         // In this order: a file that outgrows its pack is outside before it is gone from there.
         let mut names = pack.list(b"", usize::MAX)?;
-        let mut entries = ordinary()?;
+        let mut entries = self.list_ordinary(dir)?;
         if pack.is_changing() {
             let ordinary: HashSet<&[u8]> = entries.iter().map(|e| e.name.as_bytes()).collect();
             names.retain(|(name, _)| !ordinary.contains(&**name));

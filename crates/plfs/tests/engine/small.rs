@@ -1,7 +1,7 @@
 //! Directories of small files by their paths: names, what stands beside a pack, moving files in and
 //! out, and deaths and power cuts at each call of that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -744,6 +744,53 @@ fn a_listing_has_a_file_that_moves_out_at_any_call_of_it() {
         }
     }
     assert!(calls.len() > 5, "{calls:?}");
+}
+
+/// A directory is unpacked while somebody lists it, to the end at any call of the listing: who had
+/// found the pack and came back to it late got an error instead of names.
+#[test]
+fn a_listing_has_all_names_of_a_directory_that_is_unpacked_at_any_call_of_it() {
+    // Whether the lister knows the pack before.
+    for is_known in [false, true] {
+        let mut calls = 1;
+        for n in 1.. {
+            let world = World::new();
+            let maker = world.plfs();
+            for name in ["a", "b", "c"] {
+                put(&maker, name, name.as_bytes());
+            }
+            drop(maker);
+            let store = FaultStore::new(Arc::new(world.memory.clone()));
+            let node = fresh_dir();
+            let shared_memory = Some(node.clone());
+            let lister =
+                Plfs::new(Arc::new(store.clone()), Config { shared_memory, ..Config::shared() });
+            if is_known {
+                assert_eq!(names(&lister), ["a", "b", "c"]);
+            }
+            store.reset();
+            let unpacker = world.plfs();
+            store.before_call(n, move || {
+                unpacker.unpack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
+            });
+            let found = lister.list(Path::new(DIR));
+            let log = store.log();
+            let found =
+                found.unwrap_or_else(|error| panic!("{is_known}, call {n}: {error}: {log:?}"));
+            let found: BTreeSet<_> = found.into_iter().map(|entry| entry.name).collect();
+            assert_eq!(
+                found.len(),
+                3,
+                "{is_known}, unpacked before call {n} of {log:?}: {found:?}"
+            );
+            std::fs::remove_dir_all(node).unwrap();
+            calls = n;
+            if n > log.len() as u64 {
+                break;
+            }
+        }
+        assert!(calls > 2, "{calls} calls");
+    }
 }
 
 /// Who had a file open that another process moved out went on with what is removed, and heard of
