@@ -403,22 +403,28 @@ fn a_backend_moves_by_one_entry_and_only_to_itself() {
     assert_eq!(status(&memory)[&2].state, Some(BackendState::Active));
 }
 
+/// A file on the root and backend 1, and so many on that alone, so that there is something to move
+/// in each; and backend 2, which takes them.
+fn files_to_drain(memory: &MemStore, count: u8) -> BTreeMap<String, Vec<u8>> {
+    let plfs = process(memory, &["/n"]);
+    let layout =
+        plfs::Layout { backends: Some(plfs::Backends::Listed(vec![1])), ..plfs::Layout::default() };
+    let on_both = make(&plfs, "/m/first", 1);
+    plfs.set_directory_layout(Path::new(ROOT), Some(&layout)).unwrap();
+    let mut expect: BTreeMap<_, _> =
+        (0..count).map(|i| (format!("/m/f{i}"), make(&plfs, &format!("/m/f{i}"), i + 1))).collect();
+    expect.insert("/m/first".into(), on_both);
+    join(memory, "/o").unwrap();
+    expect
+}
+
 /// The drain dies at each of its calls to storage, and there the power goes, too: each file is what
 /// it was, and when the dead are cleared away the same command goes on to the end.
 #[test]
 fn death_at_every_call_of_a_drain_changes_no_byte() {
     let first = seed();
     let before = memory();
-    let plfs = process(&before, &["/n"]);
-    // On the backend alone, so that there is something to move in each.
-    let layout =
-        plfs::Layout { backends: Some(plfs::Backends::Listed(vec![1])), ..plfs::Layout::default() };
-    let on_both = make(&plfs, "/m/first", 1);
-    plfs.set_directory_layout(Path::new(ROOT), Some(&layout)).unwrap();
-    let mut expect: BTreeMap<_, _> =
-        (0..2).map(|i| (format!("/m/f{i}"), make(&plfs, &format!("/m/f{i}"), i + 1))).collect();
-    expect.insert("/m/first".into(), on_both);
-    join(&before, "/o").unwrap();
+    let expect = files_to_drain(&before, 2);
     for cut in 1.. {
         let memory = before.crash();
         // Not all that closed it is durable.
@@ -485,15 +491,7 @@ fn go_on(memory: &MemStore, expect: &BTreeMap<String, Vec<u8>>, story: &str) {
 #[test]
 fn a_drain_that_finds_no_room_costs_nothing() {
     let before = memory();
-    let plfs = process(&before, &["/n"]);
-    let layout =
-        plfs::Layout { backends: Some(plfs::Backends::Listed(vec![1])), ..plfs::Layout::default() };
-    let on_both = make(&plfs, "/m/first", 1);
-    plfs.set_directory_layout(Path::new(ROOT), Some(&layout)).unwrap();
-    let mut expect: BTreeMap<_, _> =
-        (0..3).map(|i| (format!("/m/f{i}"), make(&plfs, &format!("/m/f{i}"), i + 1))).collect();
-    expect.insert("/m/first".into(), on_both);
-    join(&before, "/o").unwrap();
+    let expect = files_to_drain(&before, 3);
     for n in 1.. {
         let memory = before.crash();
         bury(&memory, &expect);
