@@ -292,6 +292,11 @@ int64_t ofd_kernel_position(struct ofd *o, int fd)
 	return seek_in_kernel(o, fd, 0, SEEK_CUR);
 }
 
+int64_t ofd_move_kernel_position(struct ofd *o, int fd, int64_t by)
+{
+	return seek_in_kernel(o, fd, by, SEEK_CUR);
+}
+
 int ofd_set_kernel_position(struct ofd *o, int fd, int64_t position)
 {
 	int64_t at = seek_in_kernel(o, fd, position, SEEK_SET);

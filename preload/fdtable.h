@@ -190,6 +190,8 @@ static inline int64_t ofd_position(struct ofd *o, int fd)
 		       : atomic_load_explicit(&o->shared->position, memory_order_relaxed);
 }
 
+/* Moves the position, which is the kernel's, in one step; gives it, or as ofd_kernel_position. */
+int64_t ofd_move_kernel_position(struct ofd *o, int fd, int64_t by);
 int ofd_set_kernel_position(struct ofd *o, int fd, int64_t position);
 static inline int ofd_set_position(struct ofd *o, int fd, int64_t position)
 {

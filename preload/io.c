@@ -53,29 +53,31 @@ static inline ssize_t iov_bytes(const struct iovec *iov, int n)
  * time of its copy's tenth. */
 #define TOUCH_MAX ((ssize_t)1 << 20)
 
-static inline bool is_there(const struct iovec *iov, int n, ssize_t len, bool written)
+/* How many pieces of a vector have memory, of those that `len` bytes need. */
+static inline int pieces_there(const struct iovec *iov, int n, ssize_t len, bool written)
 {
 	if (n == 1)
 		return memory_is_there(iov->iov_base, (size_t)len, written);
 	for (int i = 0; i < n && len > 0; i++) {
 		size_t part = (size_t)len < iov[i].iov_len ? (size_t)len : iov[i].iov_len;
 		if (!memory_is_there(iov[i].iov_base, part, written))
-			return false;
+			return i;
 		len -= (ssize_t)part;
 	}
-	return true;
+	return n;
 }
 
-/* Can the memory of a vector be written, for `len` bytes in all from `offset`? There must be room
- * for what the file has. */
-static bool has_room(struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t offset)
+/* How many pieces can be read into, for `len` bytes in all from `offset`? There must be room for
+ * what the file has. */
+static int pieces_with_room(
+	struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t offset)
 {
-	if (len <= TOUCH_MAX && is_there(iov, n, len, true))
-		return true;
+	if (len <= TOUCH_MAX && pieces_there(iov, n, len, true) == n)
+		return n;
 	int64_t end = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
 	if (end < 0 || end <= offset)
-		return true;
-	return is_there(iov, n, end - offset < len ? (ssize_t)(end - offset) : len, true);
+		return n;
+	return pieces_there(iov, n, end - offset < len ? (ssize_t)(end - offset) : len, true);
 }
 
 ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset)
@@ -87,7 +89,10 @@ ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset
 	ssize_t len = iov_bytes(iov, n);
 	if (len <= 0)
 		return len;
-	if (!has_room(o, iov, n, len, offset))
+	/* As the kernel: what is before the first piece that has no memory is read. */
+	n = pieces_with_room(o, iov, n, len, offset);
+	len = iov_bytes(iov, n);
+	if (len <= 0)
 		return -EFAULT;
 	if (n == 1)
 		return PLFS_IO(plfs_pread(o->file, iov->iov_base,
@@ -203,8 +208,13 @@ static __attribute__((noinline)) ssize_t write_to_limit(struct ofd *o, const str
 static inline ssize_t write_at(
 	struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t *at, int rwf)
 {
-	if (!is_there(iov, n, len, false))
-		return -EFAULT;
+	int there = pieces_there(iov, n, len, false);
+	if (there < n) {
+		n = there;
+		len = iov_bytes(iov, n);
+		if (len <= 0)
+			return -EFAULT;
+	}
 	/* Linux appends whatever the offset if O_APPEND is set. */
 	bool appends = (ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND);
 	uint64_t limit = atomic_load_explicit(&size_limit, memory_order_relaxed);
@@ -226,6 +236,32 @@ ssize_t ofd_pwritev(struct ofd *o, int fd, const struct iovec *iov, int n, int64
 	return finish_write(o, write_at(o, iov, n, len, &offset, rwf), rwf);
 }
 
+/* A reader has read `done` of n bytes in place. Is that all there is to it? At the end of the file
+ * others may have gone on, in a container; so may this process anywhere, if it uses containers that
+ * files have become. Where another thread has put another file the call is that one's. */
+static bool read_in_place(int fd, ssize_t done, size_t n, unsigned installs)
+{
+	if (done < 0)
+		return true;
+	if ((size_t)done == n && plfs_door_uses_bases() == 0)
+		return true;
+	return installs == atomic_load(&fd_installs) && door_is_plain(fd);
+}
+
+/* Reads a plain file from the kernel's position, which other programs move without our lock: in one
+ * step, as they do. OFD_IS_GONE: nothing was read, or what was there is not the file. */
+static ssize_t read_from_kernels(struct ofd *o, int fd, const struct iovec *iov, int n, size_t len)
+{
+	unsigned installs = atomic_load(&fd_installs);
+	ssize_t done = RAW(SYS_readv, (long)fd, iov, (long)n);
+	if (done < 0)
+		return -errno;
+	if (read_in_place(fd, done, len < MOVE_MAX ? len : MOVE_MAX, installs))
+		return done;
+	ofd_move_kernel_position(o, fd, -done);
+	return OFD_IS_GONE;
+}
+
 ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
 {
 	if (!readable(o))
@@ -235,6 +271,13 @@ ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
 		return len;
 	/* The position moves by what was read, and nobody else reads from there meanwhile. */
 	description_lock(o->shared);
+	if (ofd_position_is_kernels(o) && !o->is_packed && OFD_IS_PLAIN(o)) {
+		ssize_t done = read_from_kernels(o, fd, iov, n, (size_t)len);
+		if (done != OFD_IS_GONE) {
+			description_unlock(o->shared);
+			return done;
+		}
+	}
 	int64_t at = ofd_position(o, fd);
 	ssize_t done = at < 0 ? at : ofd_preadv(o, iov, n, at);
 	if (done > 0)
@@ -252,9 +295,19 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 		return len;
 	description_lock(o->shared);
 	ofd_learn_flags(o, fd);
-	int64_t at = ofd_position(o, fd);
+	bool appends = (ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND);
+	/* Other programs move the kernel's without our lock: it is moved first, in one step, so
+	 * that nobody else writes there, and back by what was not written. */
+	ssize_t most = (size_t)len < MOVE_MAX ? len : (ssize_t)MOVE_MAX;
+	ssize_t taken = appends || !ofd_position_is_kernels(o) ? 0 : most;
+	int64_t end = taken > 0 ? ofd_move_kernel_position(o, fd, taken) : -1;
+	/* It cannot be moved past what a file may have. */
+	taken = end < 0 ? 0 : taken;
+	int64_t at = taken > 0 ? end - taken : ofd_position(o, fd);
 	ssize_t done = at < 0 ? at : at == INT64_MAX ? -EFBIG : write_at(o, iov, n, len, &at, rwf);
-	if (done > 0)
+	if (taken > 0 && done < taken)
+		ofd_move_kernel_position(o, fd, (done > 0 ? done : 0) - taken);
+	else if (taken == 0 && done > 0)
 		ofd_set_position(o, fd, at + done);
 	description_unlock(o->shared);
 	return finish_write(o, done, rwf);
@@ -421,18 +474,6 @@ static bool read_placeholder(int fd, unsigned installs, const struct iovec *iov,
 				return done_; \
 		} \
 	} while (0)
-
-/* A reader has read `done` of n bytes in place. Is that all there is to it? At the end of the file
- * others may have gone on, in a container; so may this process anywhere, if it uses containers that
- * files have become. Where another thread has put another file the call is that one's. */
-static bool read_in_place(int fd, ssize_t done, size_t n, unsigned installs)
-{
-	if (done < 0)
-		return true;
-	if ((size_t)done == n && plfs_door_uses_bases() == 0)
-		return true;
-	return installs == atomic_load(&fd_installs) && door_is_plain(fd);
-}
 
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
@@ -692,7 +733,8 @@ static int ofd_fallocate(struct ofd *o, int mode, off_t offset, off_t len)
 		return -EINVAL;
 	if (!writable(o))
 		return -EBADF;
-	if (!(mode & ~FALLOC_FL_KEEP_SIZE) && !size_is_allowed((uint64_t)offset + (uint64_t)len))
+	const int keeps = FALLOC_FL_KEEP_SIZE | FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;
+	if (!(mode & keeps) && !size_is_allowed((uint64_t)offset + (uint64_t)len))
 		return -EFBIG;
 	return PLFS(plfs_fallocate(o->file, mode, offset, len));
 }
@@ -851,6 +893,11 @@ EXPORT ssize_t copy_file_range(
 		return (int)to_errno(-EINVAL);
 	if (!may_copy_range(in, in_at, out, out_at, n))
 		return -1;
+	/* As the kernel, which copies what there is room for below RLIMIT_FSIZE and stops there. */
+	uint64_t limit = atomic_load(&size_limit);
+	uint64_t to = (uint64_t)(out_at ? *out_at : lseek(out, 0, SEEK_CUR));
+	if (to < limit && n > limit - to)
+		n = limit - to;
 	return copy_bytes(in, in_at, out, out_at, n > MOVE_MAX ? MOVE_MAX : n);
 }
 

@@ -28,6 +28,8 @@ static bool how_is_known(const uint64_t *how, size_t size)
 	return size >= 24 && size <= 4096 && memory_is_there(how, size, false) &&
 	       is_empty((const char *)(how + 3), size - 24) && !(how[0] & ~known) &&
 	       !(how[1] & ~07777ULL) &&
+	       (!(how[0] & O_PATH) ||
+		       !(how[0] & ~(uint64_t)(O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))) &&
 	       (!how[1] || (how[0] & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))));
 }
 

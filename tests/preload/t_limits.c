@@ -48,6 +48,19 @@ static void file_size(void)
 	fcntl(fd, F_SETFL, O_APPEND);
 	R(write(fd, block, 2));
 	printf("%d signals\n", signals);
+	fcntl(fd, F_SETFL, 0);
+	/* What there is room for is copied, and no signal comes: that ended the program. */
+	int from = make("from", "0123456789");
+	R(ftruncate(fd, 99996));
+	R(lseek(fd, 0, SEEK_END));
+	R(copy_file_range(from, NULL, fd, NULL, 10, 0));
+	printf("%d signals\n", signals);
+	R(copy_file_range(from, NULL, fd, NULL, 6, 0));
+	R(lseek(from, 0, SEEK_CUR));
+	printf("%d signals\n", signals);
+	close(from);
+	R(fallocate(fd, FALLOC_FL_KEEP_SIZE, 99990, 20));
+	printf("%d signals\n", signals);
 	pid_t pid = fork();
 	if (pid == 0) {
 		signal(SIGXFSZ, SIG_DFL);

@@ -6,6 +6,27 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 
+/* Of a vector with a bad piece the kernel moves what is before that; it was EFAULT, and nothing. */
+static void bad_pieces(void)
+{
+	char two[2], other[2];
+	int fd = make("vector", "0123456789");
+	struct iovec iov[] = {{two, 2}, {(void *)1, 3}, {other, 2}};
+	R(readv(fd, iov, 3));
+	R(lseek(fd, 0, SEEK_CUR));
+	printf("%.2s\n", two);
+	R(preadv(fd, iov, 3, 4));
+	printf("%.2s\n", two);
+	R(pwritev(fd, iov, 3, 0));
+	R(writev(fd, iov, 3));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(writev(fd, iov + 1, 2));
+	iov[0].iov_len = 0;
+	R(readv(fd, iov, 3));
+	close(fd);
+	show("vector");
+}
+
 int main(void)
 {
 	char c[64];
@@ -145,5 +166,6 @@ int main(void)
 	R(close_range((unsigned)in, (unsigned)out, 0));
 	R(read(in, c, 1));
 	R(write(out, c, 1));
+	bad_pieces();
 	return 0;
 }

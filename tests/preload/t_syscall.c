@@ -45,6 +45,8 @@ int main(void)
 	/* What openat2 refuses and open does not. */
 	how = (struct open_how){.flags = O_RDONLY, .mode = 0644};
 	R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
+	how = (struct open_how){.flags = O_PATH | O_RDWR};
+	R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
 	how = (struct open_how){.flags = 1ULL << 40};
 	R(syscall(SYS_openat2, AT_FDCWD, "f", &how, sizeof how));
 	R(syscall(SYS_openat2, AT_FDCWD, "f", (void *)1, sizeof how));
