@@ -713,18 +713,30 @@ EXPORT int dup(int fd)
 	return install_copy(REAL(dup)(fd), o);
 }
 
-static int door_dup_to(int from, int to, int flags, bool three)
+/* The kernel's call. The number may be free to the program, and one that libplfs has for a moment
+ * in another thread: a call that opens something, moves it up and closes the low number. */
+static int dup_to_number(int from, int to, int flags, bool three)
 {
-	if ((!fd_is_container(from) && !fd_is_container(to) && !fd_is_owned(to)) ||
-		door_thread.inside || from == to)
+	if (door_thread.inside)
 		return three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
-	DEFER_SIGNALS();
+	bool is_held = plfs_door_hold_numbers();
+	int fd = -1;
 	/* To the application the number of one of libplfs's descriptors is free. EBUSY is what dup2
 	 * gives for a number that is being opened. */
-	if (fd_is_owned(to)) {
+	if (fd_is_owned(to) && from != to)
 		errno = EBUSY;
-		return -1;
-	}
+	else
+		fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
+	if (is_held)
+		plfs_door_release_numbers();
+	return fd;
+}
+
+static int door_dup_to(int from, int to, int flags, bool three)
+{
+	DEFER_SIGNALS();
+	if ((!fd_is_container(from) && !fd_is_container(to)) || door_thread.inside || from == to)
+		return dup_to_number(from, to, flags, three);
 	struct rlimit limit;
 	if (flags & ~O_CLOEXEC) {
 		errno = EINVAL;
@@ -755,7 +767,7 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	if (o)
 		fd_park_held(from, o);
 	struct ofd *gone = o ? fd_install_held(to, o) : NULL;
-	int fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
+	int fd = dup_to_number(from, to, flags, three);
 	int saved = errno;
 	if (fd < 0 && o)
 		gone = fd_install_held(to, gone);
@@ -791,13 +803,15 @@ static int close_plain(unsigned first, unsigned last)
 {
 	if (atomic_load(&fd_limit) == 0)
 		return REAL(close_range)(first, last, 0);
+	DEFER_SIGNALS();
+	/* What another thread of libplfs's has for a moment it would close once more, when the
+	 * number is the program's. */
+	bool is_held = plfs_door_hold_numbers();
 	int dir = (int)RAW(
 		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-	if (dir < 0)
-		return -1;
 	char buf[1024];
 	long n;
-	bool again = true;
+	bool again = dir >= 0;
 	/* Closing changes /proc/self/fd while it is read, so it is read again until a pass closes
 	 * nothing. */
 	while (again) {
@@ -820,8 +834,9 @@ static int close_plain(unsigned first, unsigned last)
 			}
 		}
 	}
-	RAW(SYS_close, dir);
-	return 0;
+	if (is_held)
+		plfs_door_release_numbers();
+	return dir < 0 ? -1 : (RAW(SYS_close, dir), 0);
 }
 
 EXPORT int close_range(unsigned first, unsigned last, int flags)

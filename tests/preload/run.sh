@@ -33,11 +33,11 @@ shimmed() { env LD_PRELOAD="$preload" PLFS_MOUNTS="$work/mount" PLFS_WORKLOAD="$
 
 # The environment in which what a program calls is noted, while it runs plain: `tested_calls`.
 # t_signal's handlers leave the auditor by siglongjmp; beside it getopt does not see opterr of
-# t_stream, and scripts run programs of others.
+# t_stream; t_numbers puts its files where the auditor has its own; scripts run programs of others.
 mkdir "$work/called"
 auditor() { # NAME
     case $1 in
-        t_signal | t_stream | s_*) echo T_AUDIT= ;;
+        t_signal | t_stream | t_numbers | s_*) echo T_AUDIT= ;;
         *) echo LD_AUDIT="$work/audit.so" ;;
     esac
 }

@@ -160,6 +160,19 @@ int plfs_door_adopt(int fd, int flags, plfs_file **out);
 int plfs_door_owns_fd(int fd);
 
 /**
+ * For who is to dup2 to a number of the program's choice, which may be free: waits until libplfs
+ * has no descriptors at such numbers for a moment, and lets it have none until
+ * [`plfs_door_release_numbers`]. Handlers of signals must not run meanwhile. 0: some are still
+ * there after a second, and nothing is to be released.
+ */
+int plfs_door_hold_numbers(void);
+
+/**
+ * Ends what [`plfs_door_hold_numbers`] began.
+ */
+void plfs_door_release_numbers(void);
+
+/**
  * plfs_lock_fd for locks of F_SETLK: all handles of a file have the same one, so none is lost.
  * Without `open` only if there is one, else -ENOLCK: then the process has no locks on the file.
  *

@@ -518,6 +518,21 @@ pub extern "C" fn plfs_door_owns_fd(fd: c_int) -> c_int {
     c_int::from(PosixStore::owns_fd(fd))
 }
 
+/// For who is to dup2 to a number of the program's choice, which may be free: waits until libplfs
+/// has no descriptors at such numbers for a moment, and lets it have none until
+/// [`plfs_door_release_numbers`]. Handlers of signals must not run meanwhile. 0: some are still
+/// there after a second, and nothing is to be released.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_hold_numbers() -> c_int {
+    c_int::from(PosixStore::hold_numbers())
+}
+
+/// Ends what [`plfs_door_hold_numbers`] began.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_release_numbers() {
+    PosixStore::release_numbers();
+}
+
 /// plfs_lock_fd for locks of F_SETLK: all handles of a file have the same one, so none is lost.
 /// Without `open` only if there is one, else -ENOLCK: then the process has no locks on the file.
 ///

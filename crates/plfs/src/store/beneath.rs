@@ -20,7 +20,7 @@ use rustix::fs::{
 use rustix::io::retry_on_intr;
 
 use super::file_cache::{with_room, with_room_to_keep};
-use super::posix::{BareFd, HighFd, visit_fd};
+use super::posix::{BareFd, HighFd, Passing, visit_fd};
 use super::{Errno, Keep, Links, Place, Result};
 use crate::sync::plain::atomic::{AtomicBool, AtomicU8, Ordering};
 use crate::sync::{Arc, OnceLock};
@@ -272,6 +272,7 @@ impl Inside {
         if let Some(fd) = anchor.dir.get() {
             return Ok(fd.as_fd());
         }
+        let _passing = Passing::new();
         let fd = match self.keep {
             Keep::Later { dev, ino } => self.find_place(anchor, (dev, ino)),
             _ => self.open_place(anchor, Inside::far_now),
@@ -312,7 +313,7 @@ impl Inside {
     fn find_place(&self, anchor: &Anchor, superblock: (u64, u64)) -> Result<OwnedFd> {
         // NOENT: it is another's.
         let open = |anchor: &Anchor| -> Result<OwnedFd> {
-            let dir = BareFd::new(self.open_place(anchor, Inside::far_by_path)?);
+            let dir = BareFd::open(|| self.open_place(anchor, Inside::far_by_path))?;
             let stat =
                 retry_on_intr(|| rustix::fs::statat(&dir, name::SUPER, AtFlags::SYMLINK_NOFOLLOW))?;
             match (stat.st_dev, stat.st_ino) == superblock {
@@ -353,7 +354,8 @@ impl Inside {
         let fd = open.and_then(|fd| match keep {
             // A lock of one view must not be the other's, too.
             keep if keep.is_to_hold() => {
-                with_room_to_keep(|| open_again(fd.as_fd(), READ_DIR)).map(HighFd::new).ok()
+                let open = || with_room_to_keep(|| open_again(fd.as_fd(), READ_DIR));
+                HighFd::open(open).ok()
             }
             _ => HighFd::copy_of(fd.as_fd()).ok(),
         });
@@ -376,7 +378,7 @@ impl Inside {
         if let PlaceFd::Kept(fd) = dir.as_ref()
             && rustix::fs::fcntl_getfl(fd)?.contains(OFlags::PATH)
         {
-            let readable = with_room(|| open_again(fd.as_fd(), READ_DIR)).map(BareFd::new)?;
+            let readable = BareFd::open(|| with_room(|| open_again(fd.as_fd(), READ_DIR)))?;
             fd.replace(readable)?;
         }
         Ok(dir.clone())
@@ -402,7 +404,7 @@ impl Inside {
             // It was only looked up, as the one that a release leaves.
             Err(Errno::BADF) => {
                 let open = || open_again(dir.as_fd(), READ_DIR);
-                let readable = BareFd::new(with_room(open).ok()?);
+                let readable = BareFd::open(|| with_room(open)).ok()?;
                 Some(lock_shared(readable.as_fd()).and_then(|()| dir.replace(readable)))
             }
             locked => Some(locked),
@@ -415,11 +417,11 @@ impl Inside {
     fn release(&self) {
         let first = self.anchors.first().and_then(|first| first.dir.get());
         if let Some(PlaceFd::Kept(dir)) = first.map(Arc::as_ref)
-            && let Ok(other) = with_room(|| open_again(dir.as_fd(), DIR))
+            && let Ok(other) = BareFd::open(|| with_room(|| open_again(dir.as_fd(), DIR)))
         {
             // What cannot be replaced stays locked until the view goes, and its place is garbage
             // then if it has no name.
-            let _ = dir.replace(BareFd::new(other));
+            let _ = dir.replace(other);
         }
         self.is_held.store(false, Ordering::Release);
     }
@@ -478,9 +480,8 @@ impl Inside {
 fn names_of(file: (u64, u64)) -> Vec<PathBuf> {
     const OPENED: &str = "/proc/self/fd";
     let mut names = Vec::new();
-    let Ok(opened) = retry_on_intr(|| {
-        rustix::fs::open(OPENED, READ_DIR | OFlags::CLOEXEC, Mode::empty()).map(BareFd::new)
-    }) else {
+    let open = || rustix::fs::open(OPENED, READ_DIR | OFlags::CLOEXEC, Mode::empty());
+    let Ok(opened) = BareFd::open(|| retry_on_intr(open)) else {
         return names;
     };
     // What cannot be asked is not it.
@@ -533,10 +534,8 @@ fn open_again(dir: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
 }
 
 fn open_root(root: &Path) -> Result<BareFd> {
-    retry_on_intr(|| {
-        rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-    })
-    .map(BareFd::new)
+    let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    BareFd::open(|| retry_on_intr(|| rustix::fs::open(root, how, Mode::empty())))
 }
 
 impl Spot<'_> {
@@ -594,7 +593,7 @@ impl Spot<'_> {
                 None => Ok((Dir::Kept(dir), name)),
                 Some(above) => {
                     let open = || beneath(dir, above, DIR, Mode::empty(), self.inside.walk);
-                    Ok((Dir::Own(BareFd::new(self.inside.with_room(open)?)), name))
+                    Ok((Dir::Own(BareFd::open(|| self.inside.with_room(open))?), name))
                 }
             };
         }
@@ -605,7 +604,8 @@ impl Spot<'_> {
             };
         }
         let above = self.path.parent().ok_or(Errno::XDEV)?;
-        Ok((Dir::Own(BareFd::new(self.inside.far(&self.anchor, above, DIR, Mode::empty())?)), name))
+        let open = || self.inside.far(&self.anchor, above, DIR, Mode::empty());
+        Ok((Dir::Own(BareFd::open(open)?), name))
     }
 
     /// A directory and a name in it, for calls that do not follow a last link: `.` for a directory
@@ -689,9 +689,8 @@ fn openat2(
         // What the file system says; or what a sandbox says of calls that it does not know, and
         // then it says it of this one, too.
         Err(errno @ (Errno::NOSYS | Errno::PERM)) if OPENAT2.load(Ordering::Relaxed) != THERE => {
-            match call(CWD, Path::new("/"), OFlags::PATH, Mode::empty(), ResolveFlags::empty())
-                .map(BareFd::new)
-            {
+            let (root, none) = (Path::new("/"), ResolveFlags::empty());
+            match BareFd::open(|| call(CWD, root, OFlags::PATH, Mode::empty(), none)) {
                 Ok(_) => Some(Err(errno)),
                 Err(_) => {
                     OPENAT2.store(MISSING, Ordering::Relaxed);
@@ -745,15 +744,14 @@ pub fn chmod(spot: &Spot<'_>, mode: Mode) -> Result<()> {
         let (dir, name) = spot.at()?;
         return retry_on_intr(|| rustix::fs::chmodat(&dir, name, mode, AtFlags::empty()));
     }
-    let fd = BareFd::new(spot.open(OFlags::PATH, Mode::empty())?);
+    let fd = BareFd::open(|| spot.open(OFlags::PATH, Mode::empty()))?;
     match retry_on_intr(|| {
         rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), mode)
     }) {
         // No /proc here.
         Err(Errno::NOENT | Errno::NOTDIR) => {
-            let fd = BareFd::new(
-                spot.open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?,
-            );
+            let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+            let fd = BareFd::open(|| spot.open(how, Mode::empty()))?;
             retry_on_intr(|| rustix::fs::fchmod(&fd, mode))
         }
         other => other,

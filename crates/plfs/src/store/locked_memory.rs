@@ -139,6 +139,7 @@ impl LockedMemory {
         };
         let mut tries = 0;
         let file = loop {
+            let open = || BareFd::open(open);
             let file = match open() {
                 Err(Errno::EXIST) => {
                     match LockedMemory::inherit(path, uid)? {
@@ -150,7 +151,7 @@ impl LockedMemory {
                 }
                 other => other,
             };
-            let file = BareFd::new(file?);
+            let file = file?;
             // Whoever looks for what the dead have left has it locked for a moment, and removes it
             // as that of one who died here.
             let locked = loop {
@@ -224,10 +225,10 @@ impl LockedMemory {
     fn lock(path: &Path, uid: u32) -> Result<Inherited<BareFd>> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let open = || rustix::fs::open(path, flags, Mode::empty());
-        let file = match with_room_to_keep(open) {
+        let file = match BareFd::open(|| with_room_to_keep(open)) {
             Err(Errno::NOENT) => return Ok(Inherited::Nothing),
             Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(Errno::PERM),
-            other => BareFd::new(other?),
+            other => other?,
         };
         if !is_private_file(&rustix::fs::fstat(file.as_fd())?, uid) {
             return Err(Errno::PERM);
@@ -285,11 +286,11 @@ impl LockedMemory {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let path = self.path();
         let open = || rustix::fs::open(&path, flags, Mode::empty());
-        let file = match with_room_to_keep(open) {
+        let file = match BareFd::open(|| with_room_to_keep(open)) {
             Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
                 return Err(Errno::STALE);
             }
-            other => BareFd::new(other?),
+            other => other?,
         };
         let stat = rustix::fs::fstat(file.as_fd())?;
         if (stat.st_dev, stat.st_ino) != self.identity {

@@ -28,9 +28,9 @@ use rustix::io::retry_on_intr;
 pub use calls::stat_of;
 pub(super) use calls::visit_fd;
 use calls::{mode_bits, open_fd, timespec};
-use fd::BASE;
+use fd::{BASE, hold_numbers, release_numbers};
 pub use fd::{BEHIND_STANDARD, HighFd, owns_fd};
-pub(super) use fd::{BareFd, soft_limit};
+pub(super) use fd::{BareFd, Passing, soft_limit};
 use file::Fd;
 pub use file::PosixFile;
 pub(crate) use file::{copy_attributes, has_attributes};
@@ -135,6 +135,20 @@ impl PosixStore {
     pub fn owns_fd(fd: RawFd) -> bool {
         owns_fd(fd)
     }
+
+    /// For who puts a file at a number of the program's choice, by dup2: waits until PLFS has no
+    /// descriptors at low numbers for a moment, and lets it have none until
+    /// [`PosixStore::release_numbers`], to which no signal's handler may come. False: some are
+    /// still there after a second, and nothing is to be released.
+    pub fn hold_numbers() -> bool {
+        hold_numbers()
+    }
+
+    /// Ends what [`PosixStore::hold_numbers`] began, and in the child of a fork whatever others
+    /// had begun.
+    pub fn release_numbers() {
+        release_numbers();
+    }
 }
 
 /// Where a call that does not follow a last link looks `path` up: in which directory, by which
@@ -145,6 +159,7 @@ fn parent<'a>(spot: &'a Option<Spot<'_>>, path: &'a Path) -> Result<(Dir<'a>, &'
 
 impl Store for PosixStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
+        let _passing = Passing::new();
         let fd = self.open_fd(path, how)?;
         // What a thread of the program writes to a number that it believes to be its log, or that
         // it closed twice, must not go to a file of ours, nor what we write to one of the
@@ -180,7 +195,8 @@ impl Store for PosixStore {
                 }
             }
         } else {
-            let fd = BareFd::new(spot.open(OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?);
+            let how = OFlags::PATH | OFlags::NOFOLLOW;
+            let fd = BareFd::open(|| spot.open(how, Mode::empty()))?;
             let stat = retry_on_intr(|| rustix::fs::fstat(&fd))?;
             spot.note_found(&stat);
             stat
@@ -221,12 +237,13 @@ impl Store for PosixStore {
     }
 
     fn visit(&self, path: &Path, visit: &mut dyn FnMut(&Entry) -> ControlFlow<()>) -> Result<()> {
-        visit_fd(BareFd::new(self.open_at(path, READ_DIR, Mode::empty())?).as_fd(), visit)
+        let dir = BareFd::open(|| self.open_at(path, READ_DIR, Mode::empty()))?;
+        visit_fd(dir.as_fd(), visit)
     }
 
     /// From one descriptor of the directory.
     fn unlink_files(&self, dir: &Path, but: &str) -> Result<Vec<Entry>> {
-        let dir = BareFd::new(self.open_at(dir, READ_DIR, Mode::empty())?);
+        let dir = BareFd::open(|| self.open_at(dir, READ_DIR, Mode::empty()))?;
         let mut entries = Vec::new();
         visit_fd(dir.as_fd(), &mut |entry| {
             entries.push(entry.clone());
@@ -326,8 +343,8 @@ impl Store for PosixStore {
 
     fn reach(&self, path: &Path, links: Links) -> Result<Option<Arc<dyn StoreFile>>> {
         let stays = if links == Links::Stay { OFlags::NOFOLLOW } else { OFlags::empty() };
-        let fd = self.open_at(path, OFlags::PATH | stays, Mode::empty())?;
-        Ok(Some(Arc::new(PosixFile(Fd::Brief(BareFd::new(fd))))))
+        let fd = BareFd::open(|| self.open_at(path, OFlags::PATH | stays, Mode::empty()))?;
+        Ok(Some(Arc::new(PosixFile(Fd::Brief(fd)))))
     }
 
     fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
@@ -373,10 +390,11 @@ impl Store for PosixStore {
     /// counts as done.
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let above = || self.inside.as_ref().and_then(|inside| inside.above(path, READ_DIR));
-        let dir = match with_room(|| above().transpose())? {
-            Some(dir) => BareFd::new(dir),
-            None => BareFd::new(self.open_at(path, READ_DIR, Mode::empty())?),
-        };
+        // It has it for long.
+        let dir = HighFd::open(|| match with_room(|| above().transpose())? {
+            Some(dir) => Ok(dir),
+            None => self.open_at(path, READ_DIR, Mode::empty()),
+        })?;
         match retry_on_intr(|| rustix::fs::fsync(&dir)) {
             Err(Errno::INVAL) => Ok(()),
             other => other,

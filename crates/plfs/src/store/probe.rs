@@ -96,14 +96,14 @@ fn open(dir: &Path, on: Option<Inside<'_>>, how: OFlags) -> Result<BareFd> {
     // A file without a name lies where the file system puts it.
     let made = match on {
         Some(_) => Err(Errno::OPNOTSUPP),
-        None => retry_on_intr(|| rustix::fs::open(dir, nameless, mode)),
+        None => BareFd::open(|| retry_on_intr(|| rustix::fs::open(dir, nameless, mode))),
     };
     match made {
         // Old kernels take it for an open of the directory.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOSYS) => {}
         // A file system may refuse either of the two. The one with a name tells which.
         Err(Errno::INVAL) => {}
-        other => return other.map(BareFd::new),
+        other => return other,
     }
     let pid = std::process::id();
     let path = dir.join(format!("{NAMED}{pid}.{:08x}", random_u64() as u32));
@@ -114,10 +114,10 @@ fn open(dir: &Path, on: Option<Inside<'_>>, how: OFlags) -> Result<BareFd> {
         }
         None => flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
     };
-    let opened = retry_on_intr(|| rustix::fs::open(&path, named, mode));
+    let opened = BareFd::open(|| retry_on_intr(|| rustix::fs::open(&path, named, mode)));
     // A file system that refuses O_DIRECT may have made the file by then.
     let _ = rustix::fs::unlinkat(CWD, &path, AtFlags::empty());
-    opened.map(BareFd::new)
+    opened
 }
 
 /// Removes what probes of this user left that were killed in the moment in which their file had a

@@ -18,7 +18,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
@@ -31,7 +31,7 @@ use syscalls::Sysno;
 
 use super::file_cache::{with_room, with_room_to_keep};
 use super::limit::may_extend;
-use super::posix::{BareFd, HighFd, PosixStore};
+use super::posix::{BareFd, HighFd, Passing, PosixStore};
 use super::{Errno, Result, Store};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Mutex, MutexGuard, PoisonError, Word, thread, wait_for};
@@ -519,11 +519,10 @@ impl Presence {
             };
             // With O_CREAT the kernel refuses another user's file in a directory like /dev/shm
             // (fs.protected_regular).
-            let opened = match open(OFlags::empty()) {
+            let file = BareFd::open(|| match open(OFlags::empty()) {
                 Err(Errno::NOENT) => open(OFlags::CREATE),
                 other => other,
-            };
-            let file = BareFd::new(opened?);
+            })?;
             // All users share the sign, so anybody can lock it for ever. Whoever looks whether it
             // is free has it for a moment.
             let mut tries = 0;
@@ -553,7 +552,7 @@ impl Presence {
 
     fn look(path: &Path) -> Result<BareFd> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        with_room(|| rustix::fs::open(path, flags, Mode::empty())).map(BareFd::new)
+        BareFd::open(|| with_room(|| rustix::fs::open(path, flags, Mode::empty())))
     }
 }
 
@@ -602,6 +601,7 @@ impl Notes {
             return Err(Errno::RANGE);
         }
         let how = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let _passing = Passing::new();
         let file = BareFd::new(with_room_to_keep(|| rustix::fs::memfd_create(name, how))?);
         may_extend(NOTES_BYTES as u64, || Ok(0))?;
         rustix::fs::ftruncate(file.as_fd(), NOTES_BYTES as u64)?;
@@ -681,7 +681,7 @@ impl Drop for Notes {
 /// for its turn, which ends when the result is dropped. `None` if there is no memory file system,
 /// or another user's file is in the way: then nobody waits. Only processes of the same user can
 /// make one wait.
-pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
+pub fn turn(dir: &Path, key: u64) -> Option<impl AsFd> {
     let uid = rustix::process::geteuid().as_raw();
     let path = dir.join(format!("plfs-{uid}-turn-{:02x}", key % 64));
     let file = open_bare(&path, true, uid).ok()?;
@@ -699,18 +699,17 @@ pub fn turn(dir: &Path, key: u64) -> Option<impl Drop> {
 /// Opens a file of user `uid` that nobody else may open, made if it shall be. PERM if there is
 /// something else.
 fn open(path: &Path, create: bool, uid: u32) -> Result<HighFd> {
-    open_bare(path, create, uid).map(|fd| HighFd::new(fd.into_owned()))
+    HighFd::open(|| open_bare(path, create, uid).map(BareFd::into_owned))
 }
 
 fn open_bare(path: &Path, create: bool, uid: u32) -> Result<BareFd> {
     let create = if create { OFlags::CREATE } else { OFlags::empty() };
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | create;
     let open = || rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-    let fd: OwnedFd = match with_room_to_keep(open) {
+    let fd = match BareFd::open(|| with_room_to_keep(open)) {
         Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Err(Errno::PERM),
         other => other?,
     };
-    let fd = BareFd::new(fd);
     if is_private_file(&rustix::fs::fstat(fd.as_fd())?, uid) { Ok(fd) } else { Err(Errno::PERM) }
 }
 
@@ -727,7 +726,7 @@ fn make_with_tray(path: &Path) -> Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
     let open = || rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR);
-    let file = BareFd::new(with_room_to_keep(open)?);
+    let file = BareFd::open(|| with_room_to_keep(open))?;
     may_extend(bytes, || Ok(0))?;
     rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, bytes)?;
     let of_file = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());

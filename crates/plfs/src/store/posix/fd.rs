@@ -5,13 +5,15 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::{DupFlags, retry_on_intr};
 use rustix::process::Resource;
 
 use crate::store::Result;
 use crate::sync::OnceLock;
-use crate::sync::plain::atomic::{AtomicU64, Ordering};
+use crate::sync::plain::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Descriptor numbers that can be recorded, in 16 KiB. A descriptor that would get a higher one
 /// stays low.
@@ -65,29 +67,86 @@ pub(in crate::store) fn soft_limit() -> u64 {
     *LIMIT.get_or_init(|| rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
+/// How many descriptors of PLFS have low numbers for a moment, or get one now; [`ALONE`] while a
+/// thread of the program puts one there.
+static PASSING: AtomicU32 = AtomicU32::new(0);
+
+const ALONE: u32 = 1 << 31;
+
+/// How long that thread waits. 1 s: longer than any open takes, but on storage that hangs, and
+/// there what the thread does is better done.
+const ALONE_WAIT: Duration = Duration::from_secs(1);
+
+/// Who has, or is about to get, a descriptor at a number that the program expects to be free, says
+/// so. A program may put a file of its own at such a number, by dup2: without a word it would be
+/// used in the place of PLFS's, and closed.
+#[derive(Debug)]
+pub(in crate::store) struct Passing(());
+
+impl Passing {
+    pub(in crate::store) fn new() -> Passing {
+        let mut now = PASSING.load(Ordering::Relaxed);
+        loop {
+            let next = now & !ALONE;
+            let order = (Ordering::Acquire, Ordering::Relaxed);
+            match PASSING.compare_exchange_weak(next, next + 1, order.0, order.1) {
+                Ok(_) => return Passing(()),
+                Err(other) => now = other,
+            }
+            if now & ALONE != 0 {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        PASSING.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// [`PosixStore::hold_numbers`](super::PosixStore::hold_numbers).
+pub(super) fn hold_numbers() -> bool {
+    let order = (Ordering::Acquire, Ordering::Relaxed);
+    let mut begun = None;
+    while PASSING.compare_exchange(0, ALONE, order.0, order.1).is_err() {
+        if begun.get_or_insert_with(Instant::now).elapsed() > ALONE_WAIT {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
+}
+
+/// [`PosixStore::release_numbers`](super::PosixStore::release_numbers).
+pub(super) fn release_numbers() {
+    PASSING.store(0, Ordering::Release);
+}
+
 /// A descriptor that is closed by a system call of our own rather than libc's close.
 #[derive(Debug)]
-pub(in crate::store) struct BareFd(ManuallyDrop<OwnedFd>);
+pub(super) struct ClosedBare(ManuallyDrop<OwnedFd>);
 
-impl BareFd {
-    pub(in crate::store) fn new(fd: OwnedFd) -> BareFd {
-        BareFd(ManuallyDrop::new(fd))
+impl ClosedBare {
+    pub(super) fn new(fd: OwnedFd) -> ClosedBare {
+        ClosedBare(ManuallyDrop::new(fd))
     }
 
-    pub(in crate::store) fn into_owned(self) -> OwnedFd {
+    pub(super) fn into_owned(self) -> OwnedFd {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so the descriptor has one owner as before.
         unsafe { ManuallyDrop::take(&mut this.0) }
     }
 }
 
-impl AsFd for BareFd {
+impl AsFd for ClosedBare {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Drop for BareFd {
+impl Drop for ClosedBare {
     fn drop(&mut self) {
         // SAFETY: this is the drop of the value that holds the descriptor; nothing uses it
         // afterwards.
@@ -97,19 +156,56 @@ impl Drop for BareFd {
     }
 }
 
+/// A descriptor of PLFS's for a moment, whatever number it has.
+#[derive(Debug)]
+pub(in crate::store) struct BareFd {
+    fd: ClosedBare,
+    _passing: Passing,
+}
+
+impl BareFd {
+    /// What `open` gives.
+    pub(in crate::store) fn open(open: impl FnOnce() -> Result<OwnedFd>) -> Result<BareFd> {
+        let passing = Passing::new();
+        Ok(BareFd { fd: ClosedBare::new(open()?), _passing: passing })
+    }
+
+    /// A descriptor that is not new.
+    pub(in crate::store) fn new(fd: OwnedFd) -> BareFd {
+        BareFd { fd: ClosedBare::new(fd), _passing: Passing::new() }
+    }
+
+    /// For who goes on being [`Passing`].
+    pub(in crate::store) fn into_owned(self) -> OwnedFd {
+        self.fd.into_owned()
+    }
+}
+
+impl AsFd for BareFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// A descriptor that PLFS keeps for itself: out of the program's low numbers where the limit
 /// allows, and known to [`owns_fd`].
 #[derive(Debug)]
-pub struct HighFd(BareFd);
+pub struct HighFd(ManuallyDrop<ClosedBare>);
 
 impl HighFd {
+    /// What `open` gives, as [`HighFd::new`].
+    pub(in crate::store) fn open(open: impl FnOnce() -> Result<OwnedFd>) -> Result<HighFd> {
+        let _passing = Passing::new();
+        open().map(HighFd::new)
+    }
+
     /// Takes `fd` over, moves it up and records it. If there is no room above the base, it keeps
     /// its number, or takes the first behind standard error.
     pub fn new(fd: OwnedFd) -> HighFd {
         if fd.as_raw_fd() >= base_fd() {
             return HighFd::recorded(fd);
         }
-        let low = BareFd::new(fd);
+        let low = ClosedBare::new(fd);
         match HighFd::new_number(low.as_fd()) {
             Some(high) => HighFd::recorded(high),
             None if low.as_fd().as_raw_fd() >= BEHIND_STANDARD => {
@@ -126,18 +222,18 @@ impl HighFd {
     /// Another number above the base. `None` if there is no room: the limit is below the base
     /// (EINVAL), or all numbers above it are taken (EMFILE); then a low one serves.
     fn new_number(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
-        let high = BareFd::new(rustix::io::fcntl_dupfd_cloexec(fd, base_fd()).ok()?);
+        let high = ClosedBare::new(rustix::io::fcntl_dupfd_cloexec(fd, base_fd()).ok()?);
         // A number too high to be recorded is worse than a low one.
         bit_of(high.as_fd().as_raw_fd()).map(|_| high.into_owned())
     }
 
     /// Takes `fd` over with its number, and records it.
     pub(super) fn recorded(fd: OwnedFd) -> HighFd {
-        let fd = BareFd::new(fd);
+        let fd = ClosedBare::new(fd);
         if let Some((word, bit)) = bit_of(fd.as_fd().as_raw_fd()) {
             word.fetch_or(bit, Ordering::AcqRel);
         }
-        HighFd(fd)
+        HighFd(ManuallyDrop::new(fd))
     }
 
     /// Another number for what is open as `fd`.
@@ -165,10 +261,9 @@ impl HighFd {
 
     pub(super) fn into_owned(self) -> OwnedFd {
         self.forget_number();
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is never dropped or used again, so the BareFd read out of it is the only
-        // one.
-        unsafe { std::ptr::read(&this.0) }.into_owned()
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so the descriptor has one owner as before.
+        unsafe { ManuallyDrop::take(&mut this.0) }.into_owned()
     }
 }
 
@@ -180,8 +275,11 @@ impl AsFd for HighFd {
 
 impl Drop for HighFd {
     fn drop(&mut self) {
-        // Before the close, which follows in BareFd: from then on the kernel may give the number to
-        // another thread.
+        // Where the limit left it no other number, it is one that the program expects to be free.
+        let _passing = (self.0.as_fd().as_raw_fd() < base_fd()).then(Passing::new);
+        // Before the close: from then on the kernel may give the number to another thread.
         self.forget_number();
+        // SAFETY: this is the drop of the value, which is not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }

@@ -16,7 +16,7 @@ use syscalls::Sysno;
 
 use super::PosixStore;
 use super::calls::stat_of;
-use super::fd::{BEHIND_STANDARD, BareFd, HighFd, base_fd};
+use super::fd::{BEHIND_STANDARD, BareFd, ClosedBare, HighFd, base_fd};
 use super::file_system::{mounts, type_of_mount};
 use crate::store::beneath::PlaceFd;
 use crate::store::limit::{may_extend, may_write_at, size_limit};
@@ -29,8 +29,10 @@ use crate::sync::Arc;
 #[derive(Debug)]
 pub(super) enum Fd {
     Own(HighFd),
-    /// Of the program, or open for a moment.
+    /// Open for a moment.
     Brief(BareFd),
+    /// Of the program.
+    Taken(ClosedBare),
     /// Of the program, which closes it.
     Lent(RawFd),
     /// A view's directory, which the view has open as well.
@@ -51,7 +53,7 @@ impl PosixFile {
 
     /// Takes over a descriptor of the program. It keeps its number and PLFS does not claim it.
     pub fn from_fd(fd: OwnedFd) -> PosixFile {
-        PosixFile(Fd::Brief(BareFd::new(fd)))
+        PosixFile(Fd::Taken(ClosedBare::new(fd)))
     }
 
     /// Uses a descriptor of the program, which keeps it.
@@ -72,6 +74,7 @@ impl PosixFile {
     pub fn into_fd(self) -> OwnedFd {
         match self.0 {
             Fd::Own(fd) => fd.into_owned(),
+            Fd::Taken(fd) => fd.into_owned(),
             Fd::Brief(fd) => fd.into_owned(),
             // SAFETY: who lent it said that it is open. The caller gets what the program has.
             Fd::Lent(fd) => unsafe { OwnedFd::from_raw_fd(fd) },
@@ -84,6 +87,7 @@ impl AsFd for PosixFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
             Fd::Own(fd) => fd.as_fd(),
+            Fd::Taken(fd) => fd.as_fd(),
             Fd::Brief(fd) => fd.as_fd(),
             // SAFETY: who lent it said that it is open as long as this is used.
             Fd::Lent(fd) => unsafe { BorrowedFd::borrow_raw(*fd) },

@@ -148,9 +148,8 @@ pub(super) fn type_of_mount<'a>(
 }
 
 pub(in crate::store) fn mounts() -> Option<String> {
-    let file = PosixFile(Fd::Own(HighFd::new(
-        PosixStore::new().open_fd(Path::new("/proc/self/mountinfo"), Open::READ).ok()?,
-    )));
+    let open = || PosixStore::new().open_fd(Path::new("/proc/self/mountinfo"), Open::READ);
+    let file = PosixFile(Fd::Own(HighFd::open(open).ok()?));
     let (mut text, mut filled) = (vec![0; 16 << 10], 0);
     loop {
         match file.read_at(&mut text[filled..], filled as u64).ok()? {
