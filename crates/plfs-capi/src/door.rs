@@ -1,9 +1,10 @@
 //! Opens of any file, where PLFS files are recognised (preload/, mpi/)
 
+use std::borrow::Cow;
 use std::ffi::{c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use libc::mode_t;
@@ -118,7 +119,7 @@ pub unsafe extern "C" fn plfs_door_open(
 pub(crate) struct At<'a> {
     dirfd: c_int,
     path: &'a Path,
-    absolute: PathBuf,
+    absolute: Cow<'a, Path>,
     /// It is good enough for a handle on a plain file, and nothing else ([`here`]).
     is_believed: bool,
 }
@@ -126,7 +127,7 @@ pub(crate) struct At<'a> {
 impl At<'_> {
     /// Of a name in a shadow.
     pub(crate) fn place(path: &Path) -> At<'_> {
-        At { dirfd: libc::AT_FDCWD, path, absolute: path.to_path_buf(), is_believed: false }
+        At { dirfd: libc::AT_FDCWD, path, absolute: path.into(), is_believed: false }
     }
 
     fn new(dirfd: c_int, path: &Path) -> Result<At<'_>> {
@@ -137,7 +138,7 @@ impl At<'_> {
             _ => None,
         };
         let (is_believed, absolute) = match known {
-            Some(known) => (true, known),
+            Some(known) => (true, known.into()),
             None => (false, absolute(dirfd, path)?),
         };
         Ok(At { dirfd, path, absolute, is_believed })

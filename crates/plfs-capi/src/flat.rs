@@ -5,6 +5,7 @@
 //! one is where its name lies, so the system says a path of it that programs do not know: it is
 //! turned back.
 
+use std::borrow::Cow;
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -419,7 +420,7 @@ pub unsafe extern "C" fn plfs_door_flat_link(
         if source.is_none() && target.is_none() {
             return Ok(i64::from(PLFS_NOT_FLAT));
         }
-        let (mut from, to) = (source.unwrap_or(from), target.unwrap_or(to));
+        let (mut from, to) = (source.map_or(from, Cow::Owned), target.map_or(to, Cow::Owned));
         must_be_seen(&to)?;
         must_be_no_dir(old)?;
         if new.as_os_str().as_bytes().ends_with(b"/") {
@@ -427,7 +428,7 @@ pub unsafe extern "C" fn plfs_door_flat_link(
         }
         if follow != 0 {
             from = match plfs()?.place(&from, Links::Follow, true)? {
-                Place::There { name, .. } | Place::Nothing(name) | Place::Out(name) => name,
+                Place::There { name, .. } | Place::Nothing(name) | Place::Out(name) => name.into(),
                 Place::Ordinary => from,
             };
         }

@@ -155,7 +155,7 @@ pub(crate) unsafe fn open_for(
     if file.plain_file().is_some() {
         let kind = file.stat()?.kind;
         if kind != Kind::File {
-            return Err(plfs_core::Error::NotAContainer { path }.into());
+            return Err(plfs_core::Error::NotAContainer { path: path.into_owned() }.into());
         }
     }
     // SAFETY: not NULL; the caller's promise.

@@ -27,6 +27,7 @@ mod path;
 mod pieces;
 mod targets;
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -254,7 +255,7 @@ pub(crate) unsafe fn path_arg<'a>(path: *const c_char) -> Result<&'a Path> {
 
 /// `path` as seen from `dirfd` (AT_FDCWD included), absolute. Layouts are those of the directories
 /// above: where `..` leads to, the kernel is asked.
-pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<PathBuf> {
+pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<Cow<'_, Path>> {
     where_it_leads(joined(dirfd, path)?)
 }
 
@@ -270,13 +271,13 @@ pub(crate) fn has_parent(path: &Path) -> bool {
 
 /// An absolute path without `..`, if the directory above is there. Of a directory in a flat one it
 /// is the path that programs know.
-pub(crate) fn where_it_leads(at: PathBuf) -> Result<PathBuf> {
+pub(crate) fn where_it_leads(at: Cow<'_, Path>) -> Result<Cow<'_, Path>> {
     if !has_parent(&at) {
         return Ok(at);
     }
     let (dir, name) = match at.file_name() {
         Some(name) => (at.parent().unwrap_or(&at), Some(name)),
-        None => (at.as_path(), None),
+        None => (&*at, None),
     };
     let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = match rustix::fs::open(dir, how, Mode::empty()) {
@@ -291,12 +292,16 @@ pub(crate) fn where_it_leads(at: PathBuf) -> Result<PathBuf> {
             _ => return Ok(at),
         },
     };
-    Ok(name.map_or_else(|| dir.clone(), |name| dir.join(name)))
+    Ok(match name {
+        Some(name) => dir.join(name),
+        None => dir,
+    }
+    .into())
 }
 
-fn joined(dirfd: c_int, path: &Path) -> Result<PathBuf> {
+fn joined(dirfd: c_int, path: &Path) -> Result<Cow<'_, Path>> {
     if path.is_absolute() {
-        return Ok(path.to_path_buf());
+        return Ok(path.into());
     }
     let dir = match dirfd {
         libc::AT_FDCWD => {
@@ -304,7 +309,7 @@ fn joined(dirfd: c_int, path: &Path) -> Result<PathBuf> {
         }
         _ => link_of(dirfd)?,
     };
-    Ok(flat::named(dir)?.join(path))
+    Ok(flat::named(dir)?.join(path).into())
 }
 
 /// The path of an open descriptor.

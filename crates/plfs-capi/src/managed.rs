@@ -264,8 +264,8 @@ pub(crate) unsafe fn managed_name(
     // SAFETY: the caller's promise.
     let (dir, path) = unsafe { below_managed(dirfd, path, split) }?;
     let is_in_flat = flat::is_in_shadow(dir.as_os_str().as_bytes());
-    let named = flat::named(dir).and_then(|dir| where_it_leads(dir.join(path)));
-    Some(named.map(|at| (at, is_in_flat)))
+    let named = flat::named(dir).and_then(|dir| where_it_leads(dir.join(path).into()));
+    Some(named.map(|at| (at.into_owned(), is_in_flat)))
 }
 
 /// The path of an open descriptor, without allocating.

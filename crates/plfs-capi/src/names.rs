@@ -1,5 +1,6 @@
 //! Calls on names of any file, where PLFS files are recognised (preload/, mpi/)
 
+use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -176,7 +177,7 @@ pub unsafe extern "C" fn plfs_door_rename(
         let flat_from = flat::settled(&from, flat::is_moved(olddirfd, old)?)?;
         let flat_to = flat::settled(&to, flat::is_moved(newdirfd, new)?)?;
         if flat_from.is_some() || flat_to.is_some() {
-            let (from, to) = (flat_from.unwrap_or(from), flat_to.unwrap_or(to));
+            let (from, to) = (flat_from.map_or(from, Cow::Owned), flat_to.map_or(to, Cow::Owned));
             return flat::rename((&from, old), (&to, new), flags);
         }
         let (source, target) = (plfs()?.packed_stat(&from)?, plfs()?.packed_stat(&to)?);
@@ -268,7 +269,7 @@ pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c
         let path = unsafe { path_arg(path) }?;
         let at = absolute(libc::AT_FDCWD, path)?;
         let is_moved = flat::is_moved(libc::AT_FDCWD, path)?;
-        truncate(&flat::settled(&at, is_moved)?.unwrap_or(at), size)
+        truncate(&flat::settled(&at, is_moved)?.map_or(at, Cow::Owned), size)
     }) as c_int
 }
 
@@ -331,10 +332,10 @@ pub unsafe extern "C" fn plfs_door_chown(
         // SAFETY: the caller's promise.
         let path = unsafe { path_arg(path) }?;
         let at = absolute(dirfd, path)?;
-        let at = flat::settled(&at, flat::is_moved(dirfd, path)?)?.unwrap_or(at);
+        let at = flat::settled(&at, flat::is_moved(dirfd, path)?)?.map_or(at, Cow::Owned);
         let (links, uid, gid) = (links_of(at_flags), some(uid), some(gid));
         let packed = packed_if(&at, links, |stat| may_chown(stat, uid, gid))?;
-        plfs()?.chown(&packed.unwrap_or(at), uid, gid, links)?;
+        plfs()?.chown(&packed.map_or(at, Cow::Owned), uid, gid, links)?;
         Ok(0)
     }) as c_int
 }

@@ -42,7 +42,9 @@ pub unsafe extern "C" fn plfs_door_choose_dirs(
             )
         };
         // SAFETY: the caller's promise.
-        let dirs = texts.iter().map(|text| named(absolute(AT_FDCWD, unsafe { path_arg(*text) }?)?));
+        let dirs = texts
+            .iter()
+            .map(|text| named(absolute(AT_FDCWD, unsafe { path_arg(*text) }?)?.into_owned()));
         let dirs = dirs.collect::<Result<Vec<PathBuf>>>()?;
         let plfs = plfs()?;
         let (places, expected) =

@@ -98,8 +98,8 @@ pub(crate) struct LogicalFile {
     pub(crate) nameless: AtomicBool,
     /// A [`Times`].
     times: AtomicU8,
-    /// What this process has written past what the logs say.
-    ahead: Arc<Ahead>,
+    /// What this process has written past what the logs say, once it had a writer.
+    ahead: OnceLock<Arc<Ahead>>,
     /// What this process wrote to files that it has closed since.
     sessions: Arc<Sessions>,
     finished: bool,
@@ -244,7 +244,7 @@ impl LogicalFile {
             guard: Mutex::default(),
             nameless: AtomicBool::new(false),
             times: AtomicU8::new(Times::AsFound as u8),
-            ahead: Arc::default(),
+            ahead: OnceLock::new(),
             sessions,
             append_look: Mutex::default(),
             finished: false,
@@ -488,7 +488,7 @@ impl LogicalFile {
             set,
             &self.config,
             identity,
-            self.ahead.clone(),
+            self.ahead.get_or_init(Arc::default).clone(),
         ));
         *slot = Some(writer.clone());
         self.advance(Stage::Joined);
@@ -543,12 +543,12 @@ impl LogicalFile {
 
     /// Size with this process's own writes, and the totals as of the last commits.
     pub(crate) fn size(&self) -> Result<(u64, Totals)> {
-        let (mut totals, mut end) = self.ahead.beside(|| self.totals())?;
+        let (mut totals, mut end) = Ahead::beside(&self.ahead, || self.totals())?;
         let writer = if end > totals.size { read(&self.writer).clone() } else { None };
         if writer.is_some_and(|writer| !matches!(writer.is_cut(), Ok(false))) {
             // What is not committed may be cut: only the logs can tell.
             self.commit(Durability::Visible)?;
-            (totals, end) = self.ahead.beside(|| self.totals())?;
+            (totals, end) = Ahead::beside(&self.ahead, || self.totals())?;
         }
         Ok((totals.size.max(end), totals))
     }
@@ -792,7 +792,9 @@ impl LogicalFile {
         // The lock, which it shares with its parent, is there: see `before_fork`.
         self.advance(Stage::Shared);
         self.watched.store(false, Ordering::Release);
-        self.ahead.forget();
+        if let Some(ahead) = self.ahead.get() {
+            ahead.forget();
+        }
         if let Some(writer) = write(&self.writer).take() {
             // What was written before the fork counts for a sync of the child.
             if writer.is_unsynced() {

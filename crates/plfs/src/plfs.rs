@@ -421,7 +421,7 @@ impl Plfs {
         };
         let (container, creation) = made?;
         self.made_one();
-        let Superblock { uid, gid, mode, .. } = *container.superblock;
+        let Superblock { uid, gid, mode, .. } = container.superblock;
         let container = container.opened(uid, gid);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;

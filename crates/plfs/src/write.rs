@@ -20,7 +20,7 @@ use crate::log::{DataLog, Durability, Era, Journal, LogSet, Moved, Placed, Recor
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Time};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::sync::{Arc, Mutex, MutexGuard, OnceLock, lock};
 
 /// Who this process is, for people who read the index.
 #[derive(Clone, Debug)]
@@ -83,13 +83,19 @@ pub struct Ahead {
 impl Ahead {
     /// What the logs say, and the end of what they do not have. `logs` is asked again if a commit
     /// came between the two.
-    pub fn beside<T>(&self, logs: impl Fn() -> Result<T>) -> Result<(T, u64)> {
+    pub fn beside<T>(
+        ahead: &OnceLock<Arc<Ahead>>,
+        logs: impl Fn() -> Result<T>,
+    ) -> Result<(T, u64)> {
+        let has = |word: fn(&Ahead) -> &AtomicU64| {
+            ahead.get().map_or(0, |ahead| word(ahead).load(Ordering::Acquire))
+        };
         loop {
-            let taken = self.taken.load(Ordering::Acquire);
+            let taken = has(|ahead| &ahead.taken);
             let said = logs()?;
             // In the order in which a commit changes them, the other way round.
-            let end = self.end.load(Ordering::Acquire).max(self.under_way.load(Ordering::Acquire));
-            if self.taken.load(Ordering::Acquire) == taken {
+            let end = has(|ahead| &ahead.end).max(has(|ahead| &ahead.under_way));
+            if has(|ahead| &ahead.taken) == taken {
                 return Ok((said, end));
             }
         }

@@ -62,7 +62,7 @@ impl Fixture {
         }
         a.close().unwrap();
         b.close().unwrap();
-        let container = one.container(Path::new(NAME)).unwrap().unwrap().0.dir;
+        let container = one.container(Path::new(NAME)).unwrap().unwrap().0.dir.clone();
         Fixture { memory, faults, config, container: container.to_path_buf() }
     }
 

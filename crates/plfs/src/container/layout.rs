@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -27,8 +27,16 @@ use crate::sync::{Arc, Mutex, lock};
 pub struct Container {
     /// Where everything of it is stored.
     pub store: Arc<dyn Store>,
+    facts: Arc<Facts>,
+    /// See [`Container::opened_later`].
+    pub(super) waits: bool,
+}
+
+/// What a container is through each view of its store.
+#[derive(Clone, Debug)]
+pub struct Facts {
     /// What its superblock says.
-    pub superblock: Arc<Superblock>,
+    pub superblock: Superblock,
     /// Its directory on the root backend.
     pub dir: Arc<Path>,
     /// Bytes of `dir` that are the root: who asks for that at each open takes no path apart.
@@ -49,10 +57,16 @@ pub struct Container {
     pub placement: Placement,
     /// The file of the site with what nodes know of targets (see [`Config`](crate::Config)).
     pub rates: Option<Arc<Path>>,
-    /// See [`Container::opened_later`].
-    pub(super) waits: bool,
-    /// The last listing that [`Container::list_at`] may give again; one for all views.
+    /// The last listing that [`Container::list_at`] may give again.
     pub(super) listed: Arc<Mutex<Option<Listing>>>,
+}
+
+impl Deref for Container {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.facts
+    }
 }
 
 /// A time of the directory, and the names that it had.
@@ -100,10 +114,18 @@ pub(crate) fn in_roots<'a>(
 impl Container {
     /// The container, for a process with these settings.
     pub fn configured(self, config: &Config) -> Container {
-        let shared_memory = config.shared_memory.as_deref().map(Into::into);
         let placement = self.superblock.placement.unwrap_or(config.placement);
-        let rates = config.rates.as_deref().map(Into::into);
-        Container { index_bytes: config.index_bytes, shared_memory, placement, rates, ..self }
+        self.with(|facts| Facts {
+            index_bytes: config.index_bytes,
+            shared_memory: config.shared_memory.as_deref().map(Into::into),
+            placement,
+            rates: config.rates.as_deref().map(Into::into),
+            ..facts
+        })
+    }
+
+    fn with(self, change: impl FnOnce(Facts) -> Facts) -> Container {
+        Container { facts: Arc::new(change(Facts::clone(&self.facts))), ..self }
     }
 
     /// The container, for who opens its file: as the owner of the file, if the store serves several
@@ -218,15 +240,7 @@ impl Container {
 
     /// The same container through another view of its store.
     pub fn through(&self, store: Arc<dyn Store>) -> Container {
-        Container {
-            store,
-            superblock: self.superblock.clone(),
-            dir: self.dir.clone(),
-            listed: self.listed.clone(),
-            shared_memory: self.shared_memory.clone(),
-            rates: self.rates.clone(),
-            ..*self
-        }
+        Container { store, facts: self.facts.clone(), waits: self.waits }
     }
 
     /// Path of a file on the root backend.
@@ -461,7 +475,10 @@ impl Container {
                 Ok(container) if container.identity == (stat.dev, stat.ino) => {
                     return Ok(container);
                 }
-                Ok(copy) => copy_of = copy_of.or(Some(Container { copied: true, ..copy })),
+                Ok(copy) => {
+                    copy_of =
+                        copy_of.or_else(|| Some(copy.with(|facts| Facts { copied: true, ..facts })))
+                }
                 Err(error) => match error.errno() {
                     Errno::NOENT | Errno::NOTDIR => {}
                     Errno::LOOP | Errno::ACCESS | Errno::PERM => refused = refused.or(Some(error)),
@@ -522,9 +539,8 @@ impl Container {
         identity: (u64, u64),
         local: bool,
     ) -> Container {
-        Container {
-            store,
-            superblock: Arc::new(superblock),
+        let facts = Facts {
+            superblock,
             root_len: root_of(&dir).as_os_str().len(),
             dir: dir.into(),
             identity,
@@ -534,9 +550,9 @@ impl Container {
             shared_memory: None,
             placement: Placement::Measured,
             rates: None,
-            waits: false,
             listed: Arc::default(),
-        }
+        };
+        Container { store, facts: Arc::new(facts), waits: false }
     }
 
     /// The name, in the container, of the inode that the file's names lead to: it has mode, owner,

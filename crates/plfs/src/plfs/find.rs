@@ -215,7 +215,7 @@ impl Plfs {
         let Some((superblock, _)) = container::read_name(file.as_ref(), &stat, path)? else {
             let found = self.find_behind(file.as_ref(), &stat, path)?;
             let view = |container: Arc<Container>| {
-                let superblock = container.superblock.as_ref().clone();
+                let superblock = container.superblock.clone();
                 (container.through(container.store.clone()), superblock)
             };
             return Ok(found.map(|(container, _)| view(container)));
