@@ -144,6 +144,10 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		unlock_name(fd, &l);
 	}
 	bool is_plain = OFD_IS_PLAIN(o), locks_name = !is_plain && has_no_lock_file(lock_fd);
+	/* Of a plain file it is the program's, and libplfs may know it by a number that is closed.
+	 */
+	if (is_plain && lock_fd >= 0)
+		lock_fd = fd;
 	if (locks_name && asks) {
 		/* Nobody can have a lock for writing. */
 		if (l.l_type == F_RDLCK || !name_is_locked(fd, &l))

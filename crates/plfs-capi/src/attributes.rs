@@ -293,8 +293,9 @@ fn lock_fd(
         && handle.file.pin("record locks")?
         && let Some(plain) = handle.file.plain_file()
     {
-        // Programs without PLFS see those of a plain file.
-        let _ = kept.set(plain);
+        // Programs without PLFS see those of a plain file. Not kept: who lent the descriptor may
+        // put another one in its place.
+        return Ok(plain.fd().ok_or(Failure::from(Errno::NOLCK))?.as_raw_fd() as i64);
     }
     if kept.get().is_none()
         && let Some(container) = handle.file.container()
