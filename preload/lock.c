@@ -112,6 +112,21 @@ static int64_t lock_name(struct ofd *o, int fd, int command, struct flock *l, in
 	return 0;
 }
 
+/* What the kernel says of a range before it looks at the lock: 0 or a negative errno. `l` gets it
+ * from the start of the file. */
+static int64_t check_range(struct flock *l, int64_t base)
+{
+	if (l->l_start > 0 && l->l_start > INT64_MAX - base)
+		return -EOVERFLOW;
+	l->l_whence = SEEK_SET;
+	l->l_start += base;
+	if (l->l_start < 0 || (l->l_len < 0 && l->l_start + l->l_len < 0))
+		return -EINVAL;
+	if (l->l_len > 0 && l->l_len - 1 > INT64_MAX - l->l_start)
+		return -EOVERFLOW;
+	return l->l_type == F_RDLCK || l->l_type == F_WRLCK || l->l_type == F_UNLCK ? 0 : -EINVAL;
+}
+
 /* One of the six lock commands. The kernel keeps the lock, on libplfs's lock file. That file's size
  * and position are not the container's, so offsets are made absolute here. */
 static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *lock)
@@ -126,10 +141,10 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		base = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
 	else if (l.l_whence != SEEK_SET)
 		return -EINVAL;
+	if (base >= 0)
+		base = check_range(&l, base);
 	if (base < 0)
 		return base;
-	l.l_whence = SEEK_SET;
-	l.l_start += base;
 	bool asks = command == F_GETLK || command == F_OFD_GETLK;
 	int access = ofd_flags(o) & O_ACCMODE;
 	if (!asks && ((l.l_type == F_RDLCK && access == O_WRONLY) ||
@@ -280,7 +295,9 @@ EXPORT int lockf(int fd, int command, off_t len)
 {
 	if (!fd_is_container(fd))
 		return REAL(lockf)(fd, command, len);
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_CUR, .l_len = len};
+	/* As glibc does, which asks whether it could be read. */
+	short type = command == F_TEST ? F_RDLCK : F_WRLCK;
+	struct flock lock = {.l_type = type, .l_whence = SEEK_CUR, .l_len = len};
 	switch (command) {
 	case F_ULOCK:
 		lock.l_type = F_UNLCK;

@@ -163,6 +163,38 @@ static void of_both_kinds(void)
 	close(mine);
 }
 
+/* Ranges that there are not are EINVAL or EOVERFLOW, before anybody looks at the lock or how the
+ * file is open: those were EBADF. F_TEST said EACCES of what others had locked for reading. */
+static void bad_ranges(void)
+{
+	int writes = open("f", O_WRONLY), fd = open("f", O_RDWR);
+	struct flock l = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = 3, .l_len = -4};
+	R(fcntl(writes, F_SETLK, &l));
+	l.l_len = -3;
+	R(fcntl(writes, F_SETLK, &l));
+	R(fcntl(fd, F_SETLK, &l));
+	l = (struct flock){.l_type = F_RDLCK, .l_whence = SEEK_END, .l_start = -11};
+	R(fcntl(writes, F_OFD_SETLK, &l));
+	l = (struct flock){.l_type = F_RDLCK, .l_whence = SEEK_END, .l_start = INT64_MAX};
+	R(fcntl(writes, F_SETLK, &l));
+	l = (struct flock){.l_type = F_RDLCK, .l_start = INT64_MAX, .l_len = 2};
+	R(fcntl(writes, F_SETLK, &l));
+	l = (struct flock){.l_type = 77};
+	R(fcntl(writes, F_SETLK, &l));
+	l = (struct flock){.l_type = F_RDLCK};
+	R(fcntl(fd, F_SETLK, &l));
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		R(lockf(fd, F_TEST, 10));
+		R(lockf(fd, F_TLOCK, 10));
+		exit(0);
+	}
+	R(reap(pid));
+	close(writes);
+	close(fd);
+}
+
 int main(void)
 {
 	int fd = make("f", "0123456789");
@@ -224,6 +256,7 @@ int main(void)
 	R(probe_flock(LOCK_SH));
 	close(fd);
 	R(probe_flock(LOCK_SH));
+	bad_ranges();
 	by_two_descriptors();
 	of_both_kinds();
 	who_may_only_read();
