@@ -46,9 +46,36 @@ static void by_a_duplicate(int command)
 	R(probe_of("f", 0, 0));
 }
 
+/* --- A lock file came to have a number of the program's: 0, if that was free. */
+
+static void numbers(void)
+{
+	fflush(stdout);
+	int keep = dup(0), fd = make("f", "0123456789"), other = open("f", O_RDWR);
+	close(0);
+	long rc = lock(fd, F_SETLK, F_WRLCK, 0, 5), rc2 = lock(other, F_OFD_SETLK, F_WRLCK, 6, 1);
+	struct stat st;
+	long closed = fstat(0, &st), first = open("/dev/null", O_RDONLY),
+	     second = open("/dev/null", O_RDONLY);
+	R(rc);
+	R(rc2);
+	R(closed);
+	R(first);
+	R(second - other);
+	R(probe_of("f", 0, 5));
+	R(probe_of("f", 6, 1));
+	R(close(second));
+	R(close(other));
+	R(probe_of("f", 0, 0));
+	close(fd);
+	dup2(keep, 0);
+	close(keep);
+}
+
 int main(int argc, char **argv)
 {
 	by_a_duplicate(F_SETLK);
 	by_a_duplicate(F_OFD_SETLK);
+	numbers();
 	return 0;
 }

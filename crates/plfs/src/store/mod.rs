@@ -76,9 +76,9 @@ pub enum Number {
     /// The file is closed before the call returns that opens it: any. One for writing is high all
     /// the same.
     Brief,
-    /// What the kernel gives: the process has record locks on the file, which it would lose at a
-    /// close.
-    Given,
+    /// A high one, without a close of the file: the process has record locks on it, which it would
+    /// lose. Dear.
+    Unmoved,
 }
 
 impl Open {
@@ -104,9 +104,9 @@ impl Open {
     pub const fn briefly(self) -> Open {
         Open { number: Number::Brief, ..self }
     }
-    /// The same, with the number that the kernel gives.
+    /// The same, at its number from the start.
     pub const fn unmoved(self) -> Open {
-        Open { number: Number::Given, ..self }
+        Open { number: Number::Unmoved, ..self }
     }
     /// Read and write a file that must not exist yet.
     pub const fn create_new(mode: u32) -> Open {

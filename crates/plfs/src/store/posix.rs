@@ -160,13 +160,16 @@ fn parent<'a>(spot: &'a Option<Spot<'_>>, path: &'a Path) -> Result<(Dir<'a>, &'
 impl Store for PosixStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         let _passing = Passing::new();
+        if how.number == Number::Unmoved {
+            let fd = HighFd::opened(|| self.open_fd(path, how))?;
+            return Ok(Arc::new(PosixFile(Fd::Own(fd))));
+        }
         let fd = self.open_fd(path, how)?;
         // What a thread of the program writes to a number that it believes to be its log, or that
         // it closed twice, must not go to a file of ours, nor what we write to one of the
         // program's.
         Ok(Arc::new(PosixFile(match how.number {
             Number::Brief if !how.write => Fd::Brief(BareFd::new(fd)),
-            Number::Given => Fd::Own(HighFd::recorded(fd)),
             _ => Fd::Own(HighFd::new(fd)),
         })))
     }

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::{DupFlags, retry_on_intr};
 use rustix::process::Resource;
 
@@ -217,6 +218,35 @@ impl HighFd {
                     .unwrap_or_else(|_| low.into_owned()),
             ),
         }
+    }
+
+    /// Takes over what `open` gives, which is not closed, and is above the base all the same: the
+    /// numbers below are taken meanwhile. Behind standard error at least, if the limit is low.
+    pub(super) fn opened(open: impl FnOnce() -> Result<OwnedFd>) -> Result<HighFd> {
+        let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let base = base_fd();
+        let least = if (base as u64) < limit { base } else { BEHIND_STANDARD };
+        let root = || rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let mut taken: Vec<BareFd> = Vec::new();
+        loop {
+            let next = match taken.first() {
+                None => root(),
+                Some(first) => rustix::io::fcntl_dupfd_cloexec(first, 0),
+            };
+            match next {
+                Ok(fd) if fd.as_raw_fd() < least => taken.push(BareFd::new(fd)),
+                Ok(high) => {
+                    drop(BareFd::new(high));
+                    break;
+                }
+                // All numbers: the highest of these is the best there is.
+                Err(_) => {
+                    drop(taken.pop());
+                    break;
+                }
+            }
+        }
+        open().map(HighFd::recorded)
     }
 
     /// Another number above the base. `None` if there is no room: the limit is below the base
