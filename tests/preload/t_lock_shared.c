@@ -46,6 +46,24 @@ static void by_a_duplicate(int command)
 	R(probe_of("f", 0, 0));
 }
 
+/* --- Calls on the file's name, which must not cost the process its locks: truncate did. */
+
+static void by_name(void)
+{
+	int fd = make("f", "0123456789");
+	R(lock(fd, F_SETLK, F_WRLCK, 0, 5));
+	R(truncate("f", 7));
+	R(probe_of("f", 0, 5));
+	R(lseek(fd, 0, SEEK_END));
+	R(truncate("f", -1));
+	symlink("f", "link");
+	R(truncate("link", 4));
+	R(probe_of("f", 0, 5));
+	R(lseek(fd, 0, SEEK_END));
+	unlink("link");
+	close(fd);
+}
+
 /* --- A lock file came to have a number of the program's: 0, if that was free. */
 
 static void numbers(void)
@@ -76,6 +94,7 @@ int main(int argc, char **argv)
 {
 	by_a_duplicate(F_SETLK);
 	by_a_duplicate(F_OFD_SETLK);
+	by_name();
 	numbers();
 	return 0;
 }

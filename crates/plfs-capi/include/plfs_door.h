@@ -182,6 +182,15 @@ void plfs_door_release_numbers(void);
 int plfs_door_process_lock_fd(plfs_file *file, int open);
 
 /**
+ * 1 if the file that `path` leads to, a link of an open descriptor below /proc, is plain and stays
+ * so for ever. Opens nothing.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_stays_plain(const char *path);
+
+/**
  * exit(3) calls `leave` in place of plfs_exit, which `leave` is to call: the caller chooses the
  * stack, and sees to it that no handler of a signal runs meanwhile.
  */

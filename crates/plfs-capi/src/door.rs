@@ -12,7 +12,8 @@ use plfs_core::store::{
     Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, learn_size_limit, stat_of,
 };
 use plfs_core::{
-    File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers, is_layout, may_be_logical,
+    ATTRIBUTE_NAME, Decision, File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers,
+    is_layout, may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::DupFlags;
@@ -543,6 +544,25 @@ pub extern "C" fn plfs_door_release_numbers() {
 pub unsafe extern "C" fn plfs_door_process_lock_fd(file: *mut PlfsFile, open: c_int) -> c_int {
     // SAFETY: the caller's promise.
     call(|| process_lock_fd(unsafe { handle(file) }?, open != 0)) as c_int
+}
+
+/// 1 if the file that `path` leads to, a link of an open descriptor below /proc, is plain and stays
+/// so for ever. Opens nothing.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_stays_plain(path: *const c_char) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let path = unsafe { path_arg(path) }?;
+        Ok(i64::from(match PosixFile::attribute_at(path, ATTRIBUTE_NAME) {
+            Ok(text) => matches!(Decision::decode(&text), Some(Decision::Plain(_))),
+            // Nobody makes containers of plain files there.
+            Err(Errno::OPNOTSUPP) => !may_be_logical(&stat_of(&rustix::fs::stat(path)?)),
+            Err(_) => false,
+        }))
+    }) as c_int
 }
 
 /// exit(3) calls `leave` in place of plfs_exit, which `leave` is to call: the caller chooses the

@@ -84,7 +84,7 @@ pub use plfs::{
     FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, REPACK_SETTLES, Repacked,
     Small, Writers, link_text_of, may_be_logical,
 };
-pub use plfs_format::attribute::Decision;
+pub use plfs_format::attribute::{Decision, NAME as ATTRIBUTE_NAME};
 pub use plfs_format::backend::State as BackendState;
 pub use plfs_format::layout::{Backends, Layout, Placement, Workload};
 pub use plfs_format::name::LAYOUT as LAYOUT_NAME;

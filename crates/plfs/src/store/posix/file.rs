@@ -69,6 +69,14 @@ impl PosixFile {
         HighFd::copy_of(fd).map(|fd| PosixFile(Fd::Own(fd)))
     }
 
+    /// The extended attribute of what `path` leads to, which is not opened.
+    pub fn attribute_at(path: &Path, name: &str) -> Result<Vec<u8>> {
+        let mut room = [MaybeUninit::uninit(); attribute::BYTES_MAX];
+        retry_on_intr(|| {
+            rustix::fs::getxattr(path, name, &mut room).map(|(value, _)| value.to_vec())
+        })
+    }
+
     /// Gives the descriptor away; PLFS no longer claims it. Mind that dropping an [`OwnedFd`] calls
     /// libc's close.
     pub fn into_fd(self) -> OwnedFd {
