@@ -204,15 +204,26 @@ void description_free(struct description *d, bool shared)
 	}
 }
 
-bool description_tag(struct description *d, int fd)
+int64_t description_tag_of(const struct description *d)
 {
 	struct arena *a = arena_of(d);
+	return a && a->fd >= 0 ? TAG_BIT | (int64_t)a->id << 16 | (d - a->base) : -1;
+}
+
+bool description_tag_lock(struct description *d, int lock_fd)
+{
+	int64_t tag = description_tag_of(d);
+	return tag >= 0 && RAW(SYS_lseek, (long)lock_fd, tag, (long)SEEK_SET) == tag;
+}
+
+bool description_tag(struct description *d, int fd)
+{
+	int64_t tag = description_tag_of(d);
 	struct stat st;
-	if (!a || a->fd < 0 || REAL(fstat)(fd, &st) < 0)
+	if (tag < 0 || REAL(fstat)(fd, &st) < 0)
 		return false;
 	d->dev = st.st_dev;
 	d->ino = st.st_ino;
-	int64_t tag = TAG_BIT | (int64_t)a->id << 16 | (d - a->base);
 	return RAW(SYS_lseek, (long)fd, tag, (long)SEEK_SET) == tag;
 }
 

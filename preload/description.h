@@ -69,6 +69,10 @@ void description_share(struct description *d);
  * descriptor, so no other program can find it. */
 bool description_tag(struct description *d, int fd);
 
+/* The same for its lock file (lock.c). What description_tag makes the position; -1: nothing. */
+bool description_tag_lock(struct description *d, int lock_fd);
+int64_t description_tag_of(const struct description *d);
+
 /* What description_lock and description_unlock do where it takes more than two atomic operations.
  */
 void description_wait(struct description *d, bool has_own_lock);

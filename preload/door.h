@@ -328,6 +328,20 @@ void learn_size_limit(void);
 bool locks_are_used(void);
 /* Drops the process's record locks of the file, as close(2) of any descriptor does. */
 void lock_drop(struct ofd *o, int fd);
+/* Before a fork: what descriptions have of their locks is open, so that the child shares it. */
+void locks_before_fork(void);
+/* Around the start of another program, for which exec leaves lock files open: those of descriptions
+ * that it leaves open, and of the process if that is what execs. */
+enum shared { SHARED_ALL, SHARED_BY_EXEC };
+void locks_pass(enum shared shared);
+void locks_passed(void);
+/* In between: exec leaves the description of fd open, by another number. */
+void lock_pass(int fd);
+void locks_after_fork_in_child(void);
+/* Is fd a lock file that the program before exec has left open? lock_adopt takes it over, if it is
+ * one. */
+bool lock_may_be_passed(int fd);
+void lock_adopt(int fd);
 
 /* mmap.c */
 /* mmap by system call if fd is plain; for callers that must not go through the exported mmap. */
@@ -477,7 +491,6 @@ int copy_in_memory(int fd, const char *name);
 /* Called before another program shares our descriptions: commits, lets the program find them, and
  * lets plain files stay plain that it may write: all, or those that an exec leaves open. Gives the
  * error of the commit. */
-enum shared { SHARED_ALL, SHARED_BY_EXEC };
 int64_t share_with_process(enum shared shared);
 /* Around fork, as fd_lock. */
 void spawn_lock(void);

@@ -112,6 +112,7 @@ static void after_fork_in_child(void)
 {
 	signals_after_fork_in_child();
 	description_after_fork_in_child();
+	locks_after_fork_in_child();
 	writers_after_fork_in_child();
 	fd_after_fork_in_child();
 	library_after_fork_in_child();
@@ -178,7 +179,7 @@ static int packed_mode(int fd, const struct stat *st)
 void adopt_passed(int fd)
 {
 	struct stat st;
-	if (REAL(fstat)(fd, &st) < 0 || !may_be_inherited(fd, &st))
+	if (REAL(fstat)(fd, &st) < 0 || !may_be_inherited(fd, &st) || lock_may_be_passed(fd))
 		return;
 	int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 	if (flags < 0 || (flags & O_PATH))
@@ -201,7 +202,7 @@ void adopt_passed(int fd)
 	}
 }
 
-static bool any_names;
+static bool any_names, any_locks;
 
 static void look_at(int fd)
 {
@@ -209,6 +210,7 @@ static void look_at(int fd)
 	if (REAL(fstat)(fd, &st) < 0)
 		return;
 	any_names = any_names || may_be_inherited(fd, &st);
+	any_locks = any_locks || (S_ISREG(st.st_mode) && lock_may_be_passed(fd));
 	if (S_ISREG(st.st_mode) && st.st_nlink == 0)
 		description_take_arena(fd);
 }
@@ -238,6 +240,9 @@ static void adopt_inherited(void)
 	for_each_descriptor(look_at);
 	if (any_names)
 		for_each_descriptor(adopt_passed);
+	/* Before anything opens and closes one. */
+	if (any_locks)
+		for_each_descriptor(lock_adopt);
 	description_drop_unused();
 }
 

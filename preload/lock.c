@@ -11,13 +11,16 @@
 #include "door.h"
 
 #include <linux/fs.h>
+#include <limits.h>
 #include <stdarg.h>
+#include <string.h>
 
 int door_dup_at_least(int fd, int command, int least);
 
 /* Set when this process first asks for a record lock on a container: from then on closing a
- * descriptor has to drop locks. The same of locks on names. */
-static _Atomic int record_locks_used, name_locks_used;
+ * descriptor has to drop locks. The same of locks on names, and of those of open file descriptions.
+ */
+static _Atomic int record_locks_used, name_locks_used, ofd_locks_used;
 
 /* The lock file's descriptor for a command. Locks of the process are on one for all its descriptors
  * of the file: where any of them is closed they are lost. */
@@ -199,9 +202,158 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		*lock = l;
 		return 0;
 	}
-	if (command == F_SETLK || command == F_SETLKW)
-		atomic_store(&record_locks_used, 1);
+	bool of_process = command == F_SETLK || command == F_SETLKW;
+	atomic_store(of_process ? &record_locks_used : &ofd_locks_used, 1);
 	return l.l_type == F_UNLCK ? 0 : PLFS(plfs_refresh(o->file));
+}
+
+/* --- Other processes ---
+ *
+ * A record lock outlives an exec if its descriptor does, and one of an open file description is the
+ * description's in all processes. Both are locks of the lock file, so that is left open, too: the
+ * new program finds by the kernel's position of it, which has no other use, whose it is. */
+
+/* Where the position is if it has the locks of the process. Else it is the description's tag. */
+#define LOCKS_OF_PROCESS (PLACEHOLDER_POSITION - 1)
+
+/* Who starts programs at this moment. */
+static int passing;
+
+static struct ofd *container_at(int fd)
+{
+	return fd_is_container(fd) && !fd_is_marked(fd) ? ofd_get(fd) : NULL;
+}
+
+/* What the processes that come to share descriptions shall share of their locks is opened before.
+ * Not for who has no such locks: most have none, and it is a file more. */
+void locks_before_fork(void)
+{
+	bool are_used = atomic_load(&ofd_locks_used) && !door_thread.inside;
+	int limit = are_used ? atomic_load(&fd_limit) : 0;
+	for (int fd = 0; fd < limit; fd++) {
+		struct ofd *o = container_at(fd);
+		if (!o)
+			continue;
+		if (!o->is_packed && !OFD_IS_PLAIN(o))
+			PLFS(plfs_lock_fd(o->file));
+		ofd_put(o);
+	}
+}
+
+static void keep_open(int lock_fd, bool yes)
+{
+	if (lock_fd >= 0)
+		RAW(SYS_fcntl, (long)lock_fd, (long)F_SETFD, (long)(yes ? 0 : FD_CLOEXEC));
+}
+
+/* Does exec close another descriptor of the file whose lock file this is? Then it drops the locks,
+ * as a close does. */
+static bool loses_locks(int lock_fd)
+{
+	int limit = atomic_load(&fd_limit);
+	bool loses = false;
+	for (int fd = 0; fd < limit && !loses; fd++) {
+		struct ofd *o = container_at(fd);
+		if (!o)
+			continue;
+		loses = (RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC) &&
+			PLFS(plfs_door_process_lock_fd(o->file, 0)) == lock_fd;
+		ofd_put(o);
+	}
+	return loses;
+}
+
+void lock_pass(int fd)
+{
+	struct ofd *o = atomic_load(&ofd_locks_used) ? container_at(fd) : NULL;
+	if (!o)
+		return;
+	int lock_fd = PLFS(plfs_door_kept_lock_fd(o->file));
+	if (lock_fd >= 0 && description_tag_lock(o->shared, lock_fd))
+		keep_open(lock_fd, true);
+	ofd_put(o);
+}
+
+/* No child has those of the process. */
+static void pass_of_process(struct ofd *o)
+{
+	int lock_fd = PLFS(plfs_door_process_lock_fd(o->file, 0));
+	if (lock_fd >= 0 && !loses_locks(lock_fd) &&
+		RAW(SYS_lseek, (long)lock_fd, LOCKS_OF_PROCESS, (long)SEEK_SET) == LOCKS_OF_PROCESS)
+		keep_open(lock_fd, true);
+}
+
+void locks_pass(enum shared shared)
+{
+	fd_lock();
+	passing++;
+	fd_unlock();
+	int limit = locks_are_used() || atomic_load(&ofd_locks_used) ? atomic_load(&fd_limit) : 0;
+	for (int fd = 0; fd < limit; fd++) {
+		struct ofd *o = container_at(fd);
+		if (!o)
+			continue;
+		if (!(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC)) {
+			lock_pass(fd);
+			if (shared == SHARED_BY_EXEC)
+				pass_of_process(o);
+		}
+		ofd_put(o);
+	}
+}
+
+void locks_passed(void)
+{
+	fd_lock();
+	bool are_used = --passing == 0 && (locks_are_used() || atomic_load(&ofd_locks_used));
+	fd_unlock();
+	int limit = are_used ? atomic_load(&fd_limit) : 0;
+	for (int fd = 0; fd < limit; fd++) {
+		struct ofd *o = container_at(fd);
+		if (!o)
+			continue;
+		keep_open(PLFS(plfs_door_kept_lock_fd(o->file)), false);
+		keep_open(PLFS(plfs_door_process_lock_fd(o->file, 0)), false);
+		ofd_put(o);
+	}
+}
+
+void locks_after_fork_in_child(void)
+{
+	passing = 0;
+}
+
+bool lock_may_be_passed(int fd)
+{
+	char link[40];
+	int64_t at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
+	if (at != LOCKS_OF_PROCESS && !description_is_tagged(fd))
+		return false;
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ROOM(path);
+	long n = path ? RAW(SYS_readlinkat, AT_FDCWD, link, path, (long)PATH_MAX) : 0;
+	return n > 5 && memcmp(path + n - 5, "/lock", 5) == 0 && memmem(path, n, "/.plfs/", 7);
+}
+
+void lock_adopt(int lock_fd)
+{
+	if (!lock_may_be_passed(lock_fd))
+		return;
+	int64_t at = RAW(SYS_lseek, (long)lock_fd, 0L, (long)SEEK_CUR);
+	bool of_process = at == LOCKS_OF_PROCESS, found = false;
+	int limit = atomic_load(&fd_limit);
+	for (int fd = 0; fd < limit && !found; fd++) {
+		struct ofd *o = container_at(fd);
+		if (!o)
+			continue;
+		if (of_process || description_tag_of(o->shared) == at)
+			found = PLFS(plfs_door_adopt_lock_fd(o->file, lock_fd, of_process)) == 1;
+		ofd_put(o);
+	}
+	if (!found)
+		RAW(SYS_close, (long)lock_fd);
+	else
+		atomic_store(of_process ? &record_locks_used : &ofd_locks_used, 1);
 }
 
 static int64_t set_status_flags(struct ofd *o, int fd, int flags)

@@ -23,7 +23,9 @@ int64_t share_with_process(enum shared shared)
 	int saved = errno;
 	int64_t rc = commit_all();
 	hand_over_all(shared, "inherited by another program");
+	locks_before_fork();
 	fd_share_descriptions();
+	locks_pass(shared);
 	errno = saved;
 	return rc;
 }
@@ -32,8 +34,10 @@ int64_t share_with_process(enum shared shared)
 static void shared_with_process(void)
 {
 	int saved = errno;
-	if (!door_thread.inside && atomic_load(&fd_limit) != 0)
+	if (!door_thread.inside && atomic_load(&fd_limit) != 0) {
+		locks_passed();
 		fd_shared_descriptions();
+	}
 	errno = saved;
 }
 
@@ -323,6 +327,7 @@ static int exec_at(int dirfd, const char *path, char *const argv[], char *const 
 /* libplfs's handler around the fork commits. Handlers of signals wait, as all locks are held. */
 static void before_fork(void)
 {
+	locks_before_fork();
 	_IO_list_lock();
 	writers_describe();
 	description_before_fork();
@@ -868,6 +873,14 @@ static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
 	return rc;
 }
 
+/* Those that the child gets by dup2, whether exec would close them or not. */
+static void pass_locks(const struct actions *a)
+{
+	for (int i = 0; a && i < a->n; i++)
+		if (a->v[i].kind == ADD_DUP2)
+			lock_pass(a->v[i].fd);
+}
+
 /* With the actions that libc gets instead of these. */
 __attribute__((noinline)) static int spawn_translated(spawn_call *call, bool is_ours, pid_t *pid,
 	const char *path, const struct actions *a, const posix_spawnattr_t *attr,
@@ -879,6 +892,7 @@ __attribute__((noinline)) static int spawn_translated(spawn_call *call, bool is_
 	if (rc == 0) {
 		rc = translate(a, &translated, opened, &opened_count, &dir);
 		share_with_process(SHARED_ALL);
+		pass_locks(a);
 		if (rc == 0)
 			rc = WITH_ENVIRONMENT(dir, envp,
 				!is_ours ? call(pid, path, &translated, attr, argv, given)
@@ -923,6 +937,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	bool is_ours = !moves && strchr(path, '/') && is_hidden(path) && access(path, X_OK) == 0;
 	if (!ours) {
 		share_with_process(SHARED_ALL);
+		pass_locks(a);
 		int rc = WITH_ENVIRONMENT(AT_FDCWD, envp,
 			!is_ours ? call(pid, path, fa, attr, argv, given)
 				 : spawn_program(call, pid, path, fa, attr, argv, given, 0),

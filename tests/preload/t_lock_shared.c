@@ -1,6 +1,8 @@
 /* Record locks of descriptors that a program has duplicated, or shares with another process. */
 #include "t.h"
 
+#include <spawn.h>
+
 /* What a second process finds for bytes [start, start+len) of a file. */
 static long probe_of(const char *path, off_t start, off_t len)
 {
@@ -44,6 +46,119 @@ static void by_a_duplicate(int command)
 	R(probe_of("f", 4, 2));
 	R(close(copy));
 	R(probe_of("f", 0, 0));
+}
+
+/* --- exec: a program began without the locks that the one before had, though it had the file. */
+
+static void run_again(const char *what, int fd)
+{
+	char number[20];
+	fflush(stdout);
+	sprintf(number, "%d", fd);
+	execl("/proc/self/exe", "t_lock_shared", what, number, NULL);
+	_exit(99);
+}
+
+/* Has fd, and with it the locks on bytes 0 to 4, and by what. */
+static int after_exec(const char *what, int fd)
+{
+	int command = what[0] == 'p' ? F_SETLK : F_OFD_SETLK;
+	R(probe_of("f", 0, 5));
+	R(probe_of("f", 5, 0));
+	R(lock(fd, command, F_WRLCK, 7, 1));
+	R(probe_of("f", 7, 1));
+	R(lock(fd, command, F_UNLCK, 0, 2));
+	R(probe_of("f", 0, 2));
+	R(probe_of("f", 2, 3));
+	int other = open("f", O_RDWR);
+	R(lock(other, F_OFD_SETLK, F_WRLCK, 2, 1));
+	R(probe_of("f", 3, 1));
+	R(close(other));
+	R(probe_of("f", 3, 1));
+	R(close(fd));
+	R(probe_of("f", 0, 0));
+	fflush(stdout);
+	return 0;
+}
+
+static void by_exec(const char *what, int command)
+{
+	/* Of a file of which exec closes a descriptor the process loses its locks. */
+	int fd = make("f", "0123456789"), second = open("f", O_RDWR | (what[1] ? 0 : O_CLOEXEC));
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		R(lock(fd, command, F_WRLCK, 0, 5));
+		if (execl("./nothing", "nothing", NULL) < 0)
+			R(probe_of("f", 0, 5));
+		run_again(what, fd);
+	}
+	R(reap(pid));
+	R(probe_of("f", 0, 0));
+	close(second);
+	close(fd);
+}
+
+/* Who starts a program and goes leaves it the locks of the description. */
+static void by_spawn(void)
+{
+	int fd = make("f", "0123456789"), go[2];
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	char number[20], *argv[] = {"t_lock_shared", "spawned", number, NULL};
+	R(lock(fd, F_OFD_SETLK, F_WRLCK, 0, 5));
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	pipe(go);
+	/* The file comes to be standard error, which stays open. */
+	posix_spawn_file_actions_adddup2(&actions, fd, 2);
+	posix_spawn_file_actions_adddup2(&actions, go[0], 0);
+	posix_spawn_file_actions_addclose(&actions, go[1]);
+	pid_t pid;
+	fflush(stdout);
+	sprintf(number, "%d", 2);
+	R(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, argv, environ));
+	posix_spawn_file_actions_destroy(&actions);
+	close(fd);
+	R(probe_of("f", 0, 5));
+	write(go[1], "x", 1);
+	R(reap(pid));
+	R(probe_of("f", 0, 5));
+	close(go[0]);
+	close(go[1]);
+}
+
+/* --- fork: what the first one had locked by a description, the other could not unlock, and who
+ * ended took its locks along. */
+
+static void by_fork(void)
+{
+	int fd = make("f", "0123456789"), later, go[2], done[2];
+	char byte;
+	R(lock(fd, F_OFD_SETLK, F_WRLCK, 9, 1));
+	R(lock(fd, F_OFD_SETLK, F_UNLCK, 9, 1));
+	later = open("f", O_RDWR);
+	pipe(go);
+	pipe(done);
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		read(go[0], &byte, 1);
+		R(lock(later, F_OFD_SETLK, F_WRLCK, 0, 1));
+		R(lock(later, F_OFD_SETLK, F_UNLCK, 0, 1));
+		R(lock(later, F_OFD_SETLK, F_WRLCK, 2, 1));
+		fflush(stdout);
+		_exit(0);
+	}
+	R(lock(later, F_OFD_SETLK, F_WRLCK, 0, 2));
+	fflush(stdout);
+	write(go[1], "x", 1);
+	R(reap(pid));
+	R(probe_of("f", 0, 1));
+	R(probe_of("f", 1, 1));
+	R(probe_of("f", 2, 1));
+	R(close(later));
+	R(probe_of("f", 0, 0));
+	close(fd);
 }
 
 /* --- Calls on the file's name, which must not cost the process its locks: truncate did. */
@@ -92,8 +207,25 @@ static void numbers(void)
 
 int main(int argc, char **argv)
 {
+	if (argc > 1) {
+		int fd = atoi(argv[2]);
+		char byte;
+		if (strcmp(argv[1], "spawned") != 0)
+			return after_exec(argv[1], fd);
+		read(0, &byte, 1);
+		R(probe_of("f", 0, 5));
+		R(lock(fd, F_OFD_SETLK, F_UNLCK, 0, 1));
+		R(probe_of("f", 0, 1));
+		R(probe_of("f", 1, 4));
+		return 0;
+	}
 	by_a_duplicate(F_SETLK);
 	by_a_duplicate(F_OFD_SETLK);
+	by_exec("process", F_SETLK);
+	by_exec("description", F_OFD_SETLK);
+	by_exec("p", F_SETLK);
+	by_spawn();
+	by_fork();
 	by_name();
 	numbers();
 	return 0;

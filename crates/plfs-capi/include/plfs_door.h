@@ -182,6 +182,24 @@ void plfs_door_release_numbers(void);
 int plfs_door_process_lock_fd(plfs_file *file, int open);
 
 /**
+ * What plfs_lock_fd gave for this handle, if it was called, else -ENOLCK.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int plfs_door_kept_lock_fd(plfs_file *file);
+
+/**
+ * `fd` was left open by the program before exec, and may be what plfs_lock_fd, or with
+ * `of_process` plfs_door_process_lock_fd, gave it for this file. 1: it is, and belongs to the
+ * handle from now on. 0: it is another file.
+ *
+ * Requires:
+ * `file` is a handle, and nobody uses `fd` for anything else.
+ */
+int plfs_door_adopt_lock_fd(plfs_file *file, int fd, int of_process);
+
+/**
  * 1 if the file that `path` leads to, a link of an open descriptor below /proc, is plain and stays
  * so for ever. Opens nothing.
  *

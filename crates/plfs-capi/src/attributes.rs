@@ -1,16 +1,17 @@
 //! Size, attributes and locks of an open file
 
 use std::ffi::c_int;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use libc::{mode_t, off_t, timespec};
-use plfs_core::store::{Errno, Kind, Open, Size, Stat, StoreFile, Time};
+use plfs_core::store::{Errno, Kind, Links, Open, PosixFile, Size, Stat, StoreFile, Time};
 use plfs_core::{Container, File};
+use rustix::io::FdFlags;
 
 use crate::handle::{PlfsFile, handle, offset_arg};
 use crate::path::{may_chown, may_set_times, must_own};
-use crate::{Failure, Result, call};
+use crate::{Failure, Result, borrow, call};
 
 /// Fills `*out` for the file: st_size is the logical size in bytes with this process's writes,
 /// st_blocks what the logs take, in units of 512 bytes, st_blksize 1 MiB; mode, owner and times as
@@ -282,6 +283,41 @@ pub(crate) fn process_lock_fd(handle: &PlfsFile, open: bool) -> Result<i64> {
     }
     let fd = kept.get().and_then(|file| file.fd()).ok_or_else(none)?;
     Ok(fd.as_raw_fd() as i64)
+}
+
+/// The descriptor of [`plfs_lock_fd`], if it is open.
+pub(crate) fn kept_lock_fd(handle: &PlfsFile) -> Result<i64> {
+    let fd = handle.lock_file.get().and_then(|file| file.fd());
+    Ok(fd.ok_or(Failure::from(Errno::NOLCK))?.as_raw_fd() as i64)
+}
+
+/// The program before exec has left `fd` open, which may be the lock file of this container. 1: it
+/// is, and belongs to the handle from now on. Closes nothing.
+pub(crate) fn adopt_lock_fd(handle: &PlfsFile, fd: RawFd, of_process: bool) -> Result<i64> {
+    let Some(container) = handle.file.container() else { return Ok(0) };
+    // SAFETY: the caller has found it open.
+    let borrowed = unsafe { borrow(fd)? };
+    let (is, there) =
+        (rustix::fs::fstat(borrowed)?, container.store.stat(&container.path("lock"), Links::Stay));
+    if !there.is_ok_and(|there| (there.dev, there.ino) == (is.st_dev, is.st_ino)) {
+        return Ok(0);
+    }
+    let adopt = || {
+        rustix::io::fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
+        // SAFETY: it was the program's before, and is of no other use to this one.
+        Ok(Arc::new(PosixFile::own(unsafe { OwnedFd::from_raw_fd(fd) })) as Arc<dyn StoreFile>)
+    };
+    let slot = if of_process { &handle.process_lock_file } else { &handle.lock_file };
+    if slot.get().is_some() {
+        return Ok(0);
+    }
+    let file = match of_process {
+        true => process_lock_file(container, |_| adopt())?,
+        false => adopt()?,
+    };
+    let adopted = file.fd().is_some_and(|own| own.as_raw_fd() == fd);
+    let _ = slot.set(file);
+    Ok(i64::from(adopted))
 }
 
 fn lock_fd(

@@ -18,7 +18,7 @@ use plfs_core::{
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::DupFlags;
 
-use crate::attributes::{process_lock_fd, taken_stat};
+use crate::attributes::{adopt_lock_fd, kept_lock_fd, process_lock_fd, taken_stat};
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
 use crate::packed::{PLFS_IS_PACKED, open_passed, stand_in_of};
@@ -544,6 +544,32 @@ pub extern "C" fn plfs_door_release_numbers() {
 pub unsafe extern "C" fn plfs_door_process_lock_fd(file: *mut PlfsFile, open: c_int) -> c_int {
     // SAFETY: the caller's promise.
     call(|| process_lock_fd(unsafe { handle(file) }?, open != 0)) as c_int
+}
+
+/// What plfs_lock_fd gave for this handle, if it was called, else -ENOLCK.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_kept_lock_fd(file: *mut PlfsFile) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| kept_lock_fd(unsafe { handle(file) }?)) as c_int
+}
+
+/// `fd` was left open by the program before exec, and may be what plfs_lock_fd, or with
+/// `of_process` plfs_door_process_lock_fd, gave it for this file. 1: it is, and belongs to the
+/// handle from now on. 0: it is another file.
+///
+/// # Safety
+/// `file` is a handle, and nobody uses `fd` for anything else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_adopt_lock_fd(
+    file: *mut PlfsFile,
+    fd: c_int,
+    of_process: c_int,
+) -> c_int {
+    // SAFETY: the caller's promises.
+    call(|| adopt_lock_fd(unsafe { handle(file) }?, fd, of_process != 0)) as c_int
 }
 
 /// 1 if the file that `path` leads to, a link of an open descriptor below /proc, is plain and stays

@@ -77,6 +77,11 @@ impl PosixFile {
         })
     }
 
+    /// Takes over a descriptor of PLFS's own, with its number.
+    pub fn own(fd: OwnedFd) -> PosixFile {
+        PosixFile(Fd::Own(HighFd::recorded(fd)))
+    }
+
     /// Gives the descriptor away; PLFS no longer claims it. Mind that dropping an [`OwnedFd`] calls
     /// libc's close.
     pub fn into_fd(self) -> OwnedFd {
