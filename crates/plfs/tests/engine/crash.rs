@@ -1114,7 +1114,7 @@ fn nobody_goes_on_with_a_log_set_whose_flat_index_cannot_be_read() {
     }
     file.close().unwrap();
     plfs.flatten(path).unwrap();
-    let dir = plfs.container(path).unwrap().unwrap().0.dir;
+    let dir = plfs.container(path).unwrap().unwrap().0.dir.clone();
     let sets = || {
         let names = memory.list(&dir).unwrap().into_iter();
         names.filter(|entry| entry.name.len() == 8).map(|entry| dir.join(entry.name)).collect()

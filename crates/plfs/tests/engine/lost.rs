@@ -479,7 +479,7 @@ fn what_is_of_a_container_with_an_odd_path_can_be_put_back() {
         let file = open(&plfs, &root.join("f"));
         file.write_at(b"bytes", 0).unwrap();
         file.close().unwrap();
-        let dir = plfs.container(&root.join("f")).unwrap().unwrap().0.dir;
+        let dir = plfs.container(&root.join("f")).unwrap().unwrap().0.dir.clone();
         let set = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
         let set = set.into_iter().find(|path| path.is_dir()).unwrap();
         let data = other.join(set.strip_prefix(&root).unwrap()).join("00.00000004.data");
