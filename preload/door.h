@@ -257,6 +257,8 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags);
 int path_of_packed(const char *path);
 /* Is a call on this path for libplfs? In a managed directory, or perhaps a name elsewhere. */
 bool path_is_ours(int dirfd, const char *path, int at_flags);
+/* So that no other thread is about to: the child of a fork would wait for it. */
+void path_know_managed(void);
 
 /* Is ./plfs.d, which `plfs run` takes if nobody names a directory, still to be made? */
 extern _Atomic bool default_dir_waits;

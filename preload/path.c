@@ -11,7 +11,7 @@ static intptr_t ask(void *path)
 }
 
 /* The first question reads the settings, for which the caller's stack may be too small. */
-static void know_managed(void)
+void path_know_managed(void)
 {
 	static _Atomic bool known;
 	if (__builtin_expect(atomic_load_explicit(&known, memory_order_relaxed), 1))
@@ -23,7 +23,7 @@ static void know_managed(void)
 bool path_is_managed(int dirfd, const char *path)
 {
 	int saved = errno;
-	know_managed();
+	path_know_managed();
 	bool yes = path_is_there(path) && PLFS_ALWAYS(plfs_door_below_managed(dirfd, path)) == 1;
 	errno = saved;
 	return yes;
@@ -32,7 +32,7 @@ bool path_is_managed(int dirfd, const char *path)
 int path_opens_managed(int dirfd, const char *path)
 {
 	int saved = errno;
-	know_managed();
+	path_know_managed();
 	signals_defer_io();
 	door_thread.inside++;
 	int how = plfs_door_opens_managed(dirfd, path);

@@ -328,6 +328,7 @@ static int exec_at(int dirfd, const char *path, char *const argv[], char *const 
 static void before_fork(void)
 {
 	locks_before_fork();
+	path_know_managed();
 	_IO_list_lock();
 	writers_describe();
 	description_before_fork();

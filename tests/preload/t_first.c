@@ -1,7 +1,9 @@
 /* Two threads open the first files of the program at once, and one of them prints to its own. Once
  * the second found libc's table of functions "taken over", while the first was still at it: so the
  * text went by libc's own write to the placeholder, and was lost (EBADF). In the same way it found
- * "faults are seen" where they were not yet, and a path that is no memory ended the program. */
+ * "faults are seen" where they were not yet, and a path that is no memory ended the program. And a
+ * child that was forked meanwhile waited for ever for the thread that read the settings, and which
+ * it did not have. */
 #include "t.h"
 #include <pthread.h>
 
@@ -46,13 +48,36 @@ static int faults(void)
 	return 0;
 }
 
+/* A fork in the middle of the first question, which asks for the clock. */
+static int forks(void)
+{
+	pthread_t thread;
+	pthread_barrier_init(&both, NULL, 2);
+	pthread_create(&thread, NULL, open_first, NULL);
+	pthread_barrier_wait(&both);
+	usleep(75000);
+	pid_t pid = fork();
+	if (pid == 0) {
+		alarm(5);
+		_exit(open("two", O_RDWR | O_CREAT, 0644) < 0);
+	}
+	R(reap(pid));
+	void *opened;
+	pthread_join(thread, &opened);
+	R(opened);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	/* By mprotect the table is made one that can be written. */
 	if (argc == 1) {
 		int rc = run_slowly(argv[0], "mprotect", "streams");
-		return rc ? rc : R(run_slowly(argv[0], "rt_sigaction", "faults"));
+		rc = rc ? rc : R(run_slowly(argv[0], "rt_sigaction", "faults"));
+		return rc ? rc : R(run_slowly(argv[0], "prctl", "forks"));
 	}
+	if (!strcmp(argv[1], "forks"))
+		return forks();
 	if (!strcmp(argv[1], "faults"))
 		return faults();
 	pthread_t thread;
