@@ -66,6 +66,8 @@ static inline void room_leave(char **room)
 /* threads.c */
 void threads_start(void);
 void threads_after_fork_in_child(void);
+/* A thread that used libplfs ends. */
+void threads_one_ends(void);
 
 /* served.c */
 /* The process begins, with this environment. */

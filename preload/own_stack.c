@@ -34,6 +34,7 @@ static void give_back(void *memory)
 	own_stack = OWN_STACK_ASK;
 	mine.memory = NULL;
 	RAW(SYS_munmap, memory, STACK_BYTES);
+	threads_one_ends();
 }
 
 void own_stack_start(void)

@@ -7,35 +7,38 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-static _Atomic int own_threads;
+/* Of libplfs's: whether one was ever asked for, and how many have begun and ended. Each counts
+ * itself, so that there never are fewer than those two say. */
+static _Atomic bool has_own;
+static _Atomic long own_begun, own_ended;
 static _Atomic bool main_has_ended, has_heir;
 
 /* The heir looks after so long, and waits twice as long each time, up to the second. */
 #define FIRST_LOOK_NS 1000000L
 #define LAST_LOOK_NS 50000000L
 
-/* Has the process no threads but libplfs's and the caller? That main is a zombie says that it has
- * done all that the end of a thread does. */
+/* Has the process no threads but libplfs's, the caller and main, which has gone? When the kernel
+ * has taken its memory it has done all that the end of a thread does, and /proc/self/exe leads
+ * nowhere. No descriptor is needed: there may be no room for one, and the program may count on the
+ * numbers that are free. */
 static bool only_ours_are_left(void)
 {
-	char text[1024];
-	long fd = RAW(SYS_openat, AT_FDCWD, "/proc/self/stat", (long)(O_RDONLY | O_CLOEXEC));
-	long n = fd < 0 ? -1 : RAW(SYS_read, fd, text, sizeof text - 1);
-	if (fd >= 0)
-		RAW(SYS_close, fd);
-	text[n < 0 ? 0 : n] = 0;
-	/* proc_pid_stat(5): behind the name in parentheses the state; field 20 is how many threads.
-	 */
-	char *at = strrchr(text, ')');
-	bool is_zombie = at && at[1] == ' ' && at[2] == 'Z';
-	for (int field = 2; at && field < 20; field++)
-		at = strchr(at + 1, ' ');
-	return is_zombie && at && atoi(at + 1) <= atomic_load(&own_threads) + 2;
+	char byte;
+	struct stat tasks;
+	if (RAW(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", &byte, 1L) >= 0 || errno != ENOENT)
+		return false;
+	/* Those of ours that had begun before the look and have not ended after it, at the least,
+	 * are in what it counts. */
+	long own = atomic_load(&own_begun);
+	if (REAL(stat)("/proc/self/task", &tasks) < 0)
+		return false;
+	own -= atomic_load(&own_ended);
+	/* A directory has two links, and one for each that is in it. */
+	return (long)tasks.st_nlink - 2 <= own + 2;
 }
 
-/* `given` is the mask of signals of main. */
+/* `given` is the mask of signals of who made it. */
 static void *wait_and_exit(void *given)
 {
 	uint64_t mask = (uintptr_t)given;
@@ -49,10 +52,11 @@ static void *wait_and_exit(void *given)
 	exit(0);
 }
 
-/* Once main has ended and there are threads of libplfs. */
+/* Once main has ended and there are threads of libplfs. If no thread can be made the next that ends
+ * tries again. */
 static void need_heir(void)
 {
-	if (!atomic_load(&main_has_ended) || atomic_load(&own_threads) == 0 ||
+	if (!atomic_load(&main_has_ended) || !atomic_load(&has_own) ||
 		atomic_exchange(&has_heir, true))
 		return;
 	uint64_t mask;
@@ -76,6 +80,11 @@ static void end_of_main(void *unused)
 	need_heir();
 }
 
+void threads_one_ends(void)
+{
+	need_heir();
+}
+
 void threads_start(void)
 {
 	has_key = pthread_key_create(&of_main, end_of_main) == 0 && of_main < KEYS_WITHOUT_MALLOC &&
@@ -84,7 +93,9 @@ void threads_start(void)
 
 void threads_after_fork_in_child(void)
 {
-	atomic_store(&own_threads, 0);
+	atomic_store(&has_own, false);
+	atomic_store(&own_begun, 0);
+	atomic_store(&own_ended, 0);
 	atomic_store(&main_has_ended, false);
 	atomic_store(&has_heir, false);
 	/* Who forked is main now. */
@@ -115,8 +126,9 @@ static void *run_own_thread(void *argument)
 	struct own_thread own = *(struct own_thread *)argument;
 	free(argument);
 	door_thread.inside = 1;
+	atomic_fetch_add(&own_begun, 1);
 	void *result = own.run(own.argument);
-	atomic_fetch_sub(&own_threads, 1);
+	atomic_fetch_add(&own_ended, 1);
 	return result;
 }
 
@@ -129,15 +141,13 @@ EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t *rest
 	if (!own)
 		return EAGAIN;
 	*own = (struct own_thread){run, argument};
-	atomic_fetch_add(&own_threads, 1);
+	atomic_store(&has_own, true);
 	uint64_t mask;
 	signals_block_all(&mask);
 	int rc = REAL(pthread_create)(thread, attr, run_own_thread, own);
 	signals_restore(&mask);
-	if (rc != 0) {
-		atomic_fetch_sub(&own_threads, 1);
+	if (rc != 0)
 		free(own);
-	}
 	need_heir();
 	return rc;
 }

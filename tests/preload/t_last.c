@@ -1,10 +1,15 @@
 /* A program ends when its last thread has: main leaves by pthread_exit, and the others by whatever
  * way they like. libplfs's threads were counted among them, so that such a program went on for
  * ever, and SIGTERM, which they block, did not end it: no handler of exit ran, and what stdio held
- * was not written. */
+ * was not written. The thread that then ended it opened a descriptor for each look: it took numbers
+ * that the program counted on, and with a full table or a limit of 0 it never saw anything. It saw
+ * too much while a thread of the program began one of libplfs's, and ended the program under it.
+ * And where there was no memory for it at that moment nobody made it later. */
 #include "t.h"
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
 
 static int fd;
 static pthread_key_t key;
@@ -44,6 +49,98 @@ static void *forks(void *unused)
 	return NULL;
 }
 
+/* glibc's pthread_create calls it: here a thread that is begun on this one is slow to come. */
+extern void *__libc_calloc(size_t n, size_t size);
+static __thread volatile int is_slow;
+
+void *calloc(size_t n, size_t size)
+{
+	if (is_slow)
+		usleep(20000);
+	return __libc_calloc(n, size);
+}
+
+/* The first write of the process begins a thread of libplfs's. */
+static void *begins_another(void *unused)
+{
+	is_slow = 1;
+	write(fd, "thread ", 7);
+	is_slow = 0;
+	usleep(100000);
+	write(fd, "goes on ", 8);
+	return unused;
+}
+
+static void limit(int resource, rlim_t soft)
+{
+	struct rlimit limits;
+	getrlimit(resource, &limits);
+	limits.rlim_cur = soft;
+	setrlimit(resource, &limits);
+}
+
+static void *fills_table(void *unused)
+{
+	limit(RLIMIT_NOFILE, 40);
+	while (dup(fd) >= 0)
+		;
+	return unused;
+}
+
+static void *takes_table(void *unused)
+{
+	write(fd, "thread ", 7);
+	limit(RLIMIT_NOFILE, 0);
+	return unused;
+}
+
+static rlim_t memory;
+
+static void no_memory(void *unused)
+{
+	(void)unused;
+	struct rlimit limits;
+	getrlimit(RLIMIT_AS, &limits);
+	memory = limits.rlim_cur;
+	limit(RLIMIT_AS, 1);
+}
+
+static void *gives_memory(void *unused)
+{
+	usleep(50000);
+	limit(RLIMIT_AS, memory);
+	write(fd, "thread ", 7);
+	return unused;
+}
+
+static double seconds(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Nobody else opens or closes anything. */
+static void *counts_on_numbers(void *unused)
+{
+	/* Main opens libgcc to end. */
+	usleep(100000);
+	int closed = 0, others = 0, given = dup(fd), next = dup(fd);
+	close(next);
+	for (double end = seconds() + 1.5; seconds() < end;) {
+		dup2(given, next);
+		for (volatile int i = 0; i < 100; i++)
+			;
+		closed += fcntl(next, F_GETFD) < 0;
+		close(next);
+		int got = dup(given);
+		others += got != next;
+		close(got);
+	}
+	dprintf(fd, "%s closed, %s others ", closed ? "some" : "none", others ? "some" : "no");
+	return unused;
+}
+
 static void *waits(void *unused)
 {
 	(void)unused;
@@ -68,7 +165,20 @@ static void ends(const char *how)
 	reap(pid);
 	pthread_key_create(&key, of_thread);
 	atexit(last_words);
+	if (strcmp(how, "begins") == 0) {
+		pthread_create(&thread, NULL, begins_another, NULL);
+		usleep(10000);
+		pthread_exit(NULL);
+	}
 	write(fd, "main ", 5);
+	if (strcmp(how, "full table") == 0) {
+		pthread_create(&thread, NULL, fills_table, NULL);
+		pthread_exit(NULL);
+	}
+	if (strcmp(how, "no table") == 0) {
+		pthread_create(&thread, NULL, takes_table, NULL);
+		pthread_exit(NULL);
+	}
 	FILE *stream = fopen("out", "w");
 	fprintf(stream, "buffered");
 	if (strcmp(how, "alone") == 0)
@@ -93,6 +203,17 @@ static void ends(const char *how)
 	if (strcmp(how, "waits") == 0) {
 		pthread_create(&thread, NULL, waits, NULL);
 		pthread_exit(NULL);
+	}
+	if (strcmp(how, "numbers") == 0) {
+		pthread_create(&thread, NULL, counts_on_numbers, NULL);
+		pthread_exit(NULL);
+	}
+	if (strcmp(how, "no memory") == 0) {
+		/* When libc has loaded what it needs for that. */
+		pthread_create(&thread, NULL, gives_memory, NULL);
+		pthread_cleanup_push(no_memory, NULL);
+		pthread_exit(NULL);
+		pthread_cleanup_pop(0);
 	}
 	if (strcmp(how, "pending") == 0) {
 		sigset_t set;
@@ -144,6 +265,11 @@ int main(void)
 	try("forks");
 	try("waits");
 	try("pending");
+	try("begins");
+	try("full table");
+	try("no table");
+	try("numbers");
+	try("no memory");
 	for (int i = 0; i < 10; i++)
 		try("alone");
 	return 0;
