@@ -259,8 +259,14 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags);
 int path_of_packed(const char *path);
 /* Is a call on this path for libplfs? In a managed directory, or perhaps a name elsewhere. */
 bool path_is_ours(int dirfd, const char *path, int at_flags);
+void path_start(void);
 /* So that no other thread is about to: the child of a fork would wait for it. */
 void path_know_managed(void);
+/* Writes and gives the path of /proc that leads to what is open as `fd`. */
+#define FD_PATH_ROOM sizeof "/proc/thread-self/fd/2147483647"
+char *fd_path(char path[FD_PATH_ROOM], int fd);
+/* Opens the directory of those paths. */
+int open_fd_paths(void);
 
 /* Is ./plfs.d, which `plfs run` takes if nobody names a directory, still to be made? */
 extern _Atomic bool default_dir_waits;

@@ -16,8 +16,8 @@ static _Atomic bool writes_unseen;
 
 int make_placeholder(int fd)
 {
-	char name[32];
-	snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+	char name[FD_PATH_ROOM];
+	fd_path(name, fd);
 	int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 	int close = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0;
 	flags = O_RDONLY | O_CLOEXEC | (flags & (O_APPEND | O_NONBLOCK));

@@ -133,9 +133,8 @@ static void after_fork(void)
  * with EBADF. */
 static void make_unreadable(int fd)
 {
-	char link[40];
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	int path = (int)RAW(SYS_openat, AT_FDCWD, link, (long)(O_PATH | O_CLOEXEC));
+	char link[FD_PATH_ROOM];
+	int path = (int)RAW(SYS_openat, AT_FDCWD, fd_path(link, fd), (long)(O_PATH | O_CLOEXEC));
 	if (path >= 0) {
 		RAW(SYS_dup3, path, fd, 0L);
 		RAW(SYS_close, path);
@@ -218,8 +217,7 @@ static void look_at(int fd)
 /* Calls `call` for each open descriptor. */
 static void for_each_descriptor(void (*call)(int))
 {
-	int dir = (int)RAW(
-		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	int dir = open_fd_paths();
 	if (dir < 0)
 		return;
 	char buf[1024];
@@ -259,6 +257,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	const char *d = getenv("PLFS_DEBUG");
 	debug = d && *d && strcmp(d, "0") != 0;
 	PLFS_ALWAYS((plfs_door_umask(-1), 0));
+	path_start();
 	own_stack_start();
 	threads_start();
 	PLFS_ALWAYS((plfs_door_at_exit(leave_at_exit), 0));

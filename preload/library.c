@@ -1,13 +1,13 @@
 /* Libraries that lie in containers.
  *
  * The dynamic linker opens what it loads by system calls of its own, and finds a superblock there,
- * or nothing in a pack. So dlopen is given a copy in memory, under a name of /proc/self/fd that no
- * other library ever had: the linker tells libraries apart by their names, and a second dlopen of
+ * or nothing in a pack. So dlopen is given a copy in memory, under a name of /proc that no other
+ * library ever had: the linker tells libraries apart by their names, and a second dlopen of
  * the file asks by the same one. When it is loaded its name is made that of the file, for dladdr,
  * debuggers and who else asks.
  *
  * What such a library needs, and finds beside itself ($ORIGIN), the linker would look for in
- * /proc/self/fd; so that is loaded first, and the linker takes what has the right soname. */
+ * /proc; so that is loaded first, and the linker takes what has the right soname. */
 #include "door.h"
 
 #include <dlfcn.h>
@@ -119,8 +119,9 @@ static struct library *find(const struct stat *st)
 static char *name_of_copy(int fd)
 {
 	static uint32_t number;
-	char name[128] = "/proc/self/fd/";
-	size_t n = strlen(name);
+	char name[128];
+	size_t n = strlen(fd_path(name, fd));
+	n = (size_t)(strrchr(name, '/') + 1 - name);
 	for (uint32_t left = ++number; left; left >>= 1)
 		n += (size_t)sprintf(name + n, left & 1 ? "./" : "/");
 	sprintf(name + n, "%d", fd);
@@ -620,7 +621,7 @@ EXPORT char *dlerror(void)
 static const char *path_of_copy(const char *seen)
 {
 	const char *path = NULL;
-	if (!seen || strncmp(seen, "/proc/self/fd/", 14) != 0)
+	if (!seen || strncmp(seen, "/proc/", 6) != 0)
 		return NULL;
 	pthread_mutex_lock(&lock);
 	for (struct library *l = libraries; l && !path; l = l->next)
@@ -651,7 +652,7 @@ EXPORT int dladdr1(const void *address, Dl_info *info, void **extra, int flags)
 EXPORT int dlinfo(void *handle, int request, void *out)
 {
 	int rc = REAL(dlinfo)(handle, request, out);
-	if (rc != 0 || request != RTLD_DI_ORIGIN || strncmp(out, "/proc/self/fd", 13) != 0)
+	if (rc != 0 || request != RTLD_DI_ORIGIN || strncmp(out, "/proc/", 6) != 0)
 		return rc;
 	pthread_mutex_lock(&lock);
 	for (struct library *l = libraries; l; l = l->next)

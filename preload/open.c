@@ -807,12 +807,11 @@ static int close_plain(unsigned first, unsigned last)
 	/* What another thread of libplfs's has for a moment it would close once more, when the
 	 * number is the program's. */
 	bool is_held = plfs_door_hold_numbers();
-	int dir = (int)RAW(
-		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	int dir = open_fd_paths();
 	char buf[1024];
 	long n;
 	bool again = dir >= 0;
-	/* Closing changes /proc/self/fd while it is read, so it is read again until a pass closes
+	/* Closing changes the directory while it is read, so it is read again until a pass closes
 	 * nothing. */
 	while (again) {
 		again = false;

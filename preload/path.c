@@ -5,6 +5,26 @@
 
 #include <string.h>
 
+static const char *own_proc = "/proc/self";
+
+void path_start(void)
+{
+	own_proc = PLFS_ALWAYS(plfs_door_own_proc());
+}
+
+char *fd_path(char path[FD_PATH_ROOM], int fd)
+{
+	snprintf(path, FD_PATH_ROOM, "%s/fd/%d", own_proc, fd);
+	return path;
+}
+
+int open_fd_paths(void)
+{
+	char path[FD_PATH_ROOM];
+	snprintf(path, sizeof path, "%s/fd", own_proc);
+	return (int)RAW(SYS_openat, AT_FDCWD, path, (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
 static intptr_t ask(void *path)
 {
 	return plfs_door_below_managed(AT_FDCWD, path);

@@ -105,12 +105,11 @@ static bool is_go(int fd, const Elf64_Ehdr *elf)
  * Python's ctypes for example. */
 static bool is_exempt(int fd)
 {
-	char link[40];
+	char link[FD_PATH_ROOM];
 	ROOM(at);
 	if (!at)
 		return false;
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	long len = RAW(SYS_readlinkat, AT_FDCWD, link, at, (long)PATH_MAX - 1);
+	long len = RAW(SYS_readlinkat, AT_FDCWD, fd_path(link, fd), at, (long)PATH_MAX - 1);
 	at[len > 0 ? len : 0] = 0;
 	const char *name = strrchr(at, '/');
 	return name && (strncmp(name, "/ld-linux", 9) == 0 || strcmp(name, "/ldconfig") == 0);
@@ -263,9 +262,8 @@ bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 	}
 	if ((at_flags & AT_EMPTY_PATH) && !*path) {
 		/* It may be open for its path only. */
-		char link[40];
-		snprintf(link, sizeof link, "/proc/self/fd/%d", dirfd);
-		return served_at(AT_FDCWD, link, 0, envp);
+		char link[FD_PATH_ROOM];
+		return served_at(AT_FDCWD, fd_path(link, dirfd), 0, envp);
 	}
 	ROOM(room);
 	struct look *look = (struct look *)room;

@@ -694,8 +694,7 @@ EXPORT int posix_spawn_file_actions_addtcsetpgrp_np(posix_spawn_file_actions_t *
 static int close_from(
 	posix_spawn_file_actions_t *out, int least, const int *opened, int opened_count)
 {
-	int dir = (int)RAW(
-		SYS_openat, AT_FDCWD, "/proc/self/fd", (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+	int dir = open_fd_paths();
 	if (dir < 0)
 		return errno;
 	char buf[1024];
@@ -868,7 +867,7 @@ static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
 			       ? call(pid, p->interpreter, fa, attr, words->at, envp)
 			       : EPERM;
 	}
-	snprintf(p->line, sizeof p->line, "/proc/self/fd/%d", p->image);
+	fd_path(p->line, p->image);
 	int rc = served_fd(p->image, path, envp) ? call(pid, p->line, fa, attr, argv, envp) : errno;
 	RAW(SYS_close, (long)p->image);
 	return rc;

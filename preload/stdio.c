@@ -333,12 +333,11 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 	int flags = mode_flags(mode);
 	if (door_thread.inside || flags < 0 || (!path && !fd_is_container(fp->_fileno)))
 		return REAL(freopen)(path, mode, fp);
-	char link[40];
+	char link[FD_PATH_ROOM];
 	bool is_ours = !path || path_is_ours(AT_FDCWD, path, 0);
 	if (!path) {
 		/* A new mode for the same file. */
-		snprintf(link, sizeof link, "/proc/self/fd/%d", fp->_fileno);
-		path = link;
+		path = fd_path(link, fp->_fileno);
 	}
 	flockfile(fp);
 	int opened = -1, error = 0, old = fp->_fileno;

@@ -601,6 +601,12 @@ int plfs_door_knows_packs(void);
 void plfs_door_umask(int mask);
 
 /**
+ * The directory of /proc that has what this process has open, as `fd/3`, also once main has left
+ * by pthread_exit: `/proc/thread-self`, or what there is before Linux 3.17.
+ */
+const char *plfs_door_own_proc(void);
+
+/**
  * openat(2) of a file of a pack, or a new one: gives the placeholder, and the handle in `*out`.
  * PLFS_NOT_PACKED: it is none, and goes to none; PLFS_IS_FLAT: it is in a flat directory.
  * -EMFILE if too few descriptors would be left: then nothing is made or cut.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use libc::mode_t;
 use plfs_core::store::{
-    Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, learn_size_limit, stat_of,
+    Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, fd_path, learn_size_limit, stat_of,
 };
 use plfs_core::{
     ATTRIBUTE_NAME, Decision, File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers,
@@ -457,7 +457,7 @@ fn created(
 /// A second descriptor on the file of `fd` that can only read.
 fn reopen(fd: BorrowedFd<'_>, flags: c_int) -> Result<OwnedFd> {
     let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
-    Ok(rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), how, Mode::empty())?)
+    Ok(rustix::fs::open(fd_path(fd.as_raw_fd()), how, Mode::empty())?)
 }
 
 /// Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any
@@ -497,7 +497,7 @@ pub unsafe extern "C" fn plfs_door_adopt(
             // SAFETY: the caller has the descriptor as long as this call.
             true => unsafe { PosixFile::lent(fd) },
             false => PosixFile::from_fd(rustix::fs::open(
-                format!("/proc/self/fd/{fd}"),
+                fd_path(fd),
                 OFlags::RDONLY | OFlags::CLOEXEC,
                 Mode::empty(),
             )?),

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{size_t, ssize_t};
 use plfs_core::CommitHorizon;
-use plfs_core::store::{Errno, Open};
+use plfs_core::store::{Errno, Open, fd_path};
 
 use crate::handle::{PlfsFile, bytes, handle};
 use crate::{Result, call, plfs};
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn plfs_door_index_use(file: *mut PlfsFile, fd: c_int) -> 
     call(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { handle(file) }?;
-        let path = std::path::PathBuf::from(format!("/proc/self/fd/{fd}"));
+        let path = std::path::PathBuf::from(fd_path(fd));
         let map = plfs()?.store().open(&path, Open::READ)?.map()?;
         file.file.index_use(map)?;
         Ok(0)

@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use plfs_core::store::{Errno, Links};
+use plfs_core::store::{Errno, Links, fd_path};
 use plfs_core::{Config, Error, FORK_GATE, Plfs};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -314,8 +314,8 @@ fn joined(dirfd: c_int, path: &Path) -> Result<Cow<'_, Path>> {
 
 /// The path of an open descriptor.
 pub(crate) fn link_of(fd: c_int) -> Result<PathBuf> {
-    let link = rustix::fs::readlink(format!("/proc/self/fd/{fd}"), Vec::new())
-        .map_err(|_| Failure::from(Errno::BADF))?;
+    let link =
+        rustix::fs::readlink(fd_path(fd), Vec::new()).map_err(|_| Failure::from(Errno::BADF))?;
     let bytes = link.as_bytes();
     // The end of a name, perhaps, and then there is something.
     let gone = bytes

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use plfs_core::Workload;
 use plfs_core::config::managed_dirs as managed_dirs_of_process;
+use plfs_core::store::{fd_path, own_proc};
 use syscalls::{Sysno, syscall2};
 
 use crate::flat;
@@ -231,7 +232,7 @@ fn short_dir(dirfd: c_int, room: &mut [MaybeUninit<u8>; DIR_ROOM]) -> Option<&[u
 fn long_dir(dirfd: c_int) -> Option<Vec<u8>> {
     match dirfd {
         libc::AT_FDCWD => rustix::process::getcwd(Vec::new()),
-        0.. => rustix::fs::readlink(format!("/proc/self/fd/{dirfd}"), Vec::new()),
+        0.. => rustix::fs::readlink(fd_path(dirfd), Vec::new()),
         _ => return None,
     }
     .map(|dir| dir.into_bytes())
@@ -273,7 +274,7 @@ fn link_into(fd: c_int, dir: &mut [MaybeUninit<u8>]) -> Option<&[u8]> {
     let mut name = [0u8; 32];
     let rest = {
         let mut room = &mut name[..];
-        write!(room, "/proc/self/fd/{fd}").ok()?;
+        write!(room, "{}/fd/{fd}", own_proc().to_string_lossy()).ok()?;
         room.len()
     };
     let used = name.len() - rest;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::pack::PackStat;
-use plfs_core::store::{Errno, Links, OpenDir};
+use plfs_core::store::{Errno, Links, OpenDir, fd_path};
 use plfs_core::{SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 
@@ -51,11 +51,7 @@ pub unsafe extern "C" fn plfs_door_fix_stat(
         let stat = taken_stat(st);
         // SAFETY: the caller's promise.
         let fixed = if path.is_null() || unsafe { *path } == 0 {
-            plfs()?.resolve_via(
-                Path::new(&format!("/proc/self/fd/{dirfd}")),
-                &link_of(dirfd)?,
-                stat,
-            )?
+            plfs()?.resolve_via(Path::new(&fd_path(dirfd)), &link_of(dirfd)?, stat)?
         } else {
             // SAFETY: the caller's promise.
             plfs()?.resolve(&absolute(dirfd, unsafe { path_arg(path) }?)?, stat)?

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use libc::{DT_REG, mode_t, timespec};
 use plfs_core::pack::{FileId, PackStat};
-use plfs_core::store::{Entry, Errno, Kind, Links, Stat, stat_of, tell_umask};
+use plfs_core::store::{Entry, Errno, Kind, Links, Stat, fd_path, own_proc, stat_of, tell_umask};
 use plfs_core::{
     Access, OpenOptions, PACK_NAME, PackPlace, Plfs, STAND_IN_BEGINS, STAND_IN_BYTES,
     STAND_IN_HEAD, Small, StandIn, Writers,
@@ -118,6 +118,13 @@ pub extern "C" fn plfs_door_knows_packs() -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_umask(mask: c_int) {
     tell_umask(u32::try_from(mask).ok());
+}
+
+/// The directory of /proc that has what this process has open, as `fd/3`, also once main has left
+/// by pthread_exit: `/proc/thread-self`, or what there is before Linux 3.17.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_own_proc() -> *const c_char {
+    own_proc().as_ptr()
 }
 
 /// How a file of a pack is opened.
@@ -276,7 +283,7 @@ pub extern "C" fn plfs_door_has_room(fd: c_int, spare: c_uint) -> c_int {
 
 fn placeholder(small: &Small<'_>, flags: c_int) -> Result<(OwnedFd, Option<Arc<StandIn>>)> {
     if let Some(file) = small.stand_in() {
-        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+        let path = fd_path(file.as_fd().as_raw_fd());
         let how = kept_flags(flags) - OFlags::NOFOLLOW;
         // Without /proc the pack's own name does it.
         if let Ok(fd) = rustix::fs::open(path, how, Mode::empty()) {
@@ -494,7 +501,7 @@ pub unsafe extern "C" fn plfs_door_packed_reopen(
             ..OpenOptions::read()
         };
         let how = kept_flags(flags) - OFlags::NOFOLLOW;
-        let again = rustix::fs::open(format!("/proc/self/fd/{fd}"), how, Mode::empty())?;
+        let again = rustix::fs::open(fd_path(fd), how, Mode::empty())?;
         let file = plfs()?.open_again(&handle.file, options)?;
         let file = file.ok_or_else(|| Failure::from(Errno::BADF))?;
         let stand_in = handle.stand_in.clone();

@@ -10,7 +10,7 @@ use plfs_format::layout::{Placement, Workload};
 use plfs_format::superblock::{SEGMENT_BYTES_MAX, STREAMS_MAX};
 
 use crate::plfsrc::{self, Given, Managed, Place, Plfsrc, SETTINGS};
-use crate::store::{Open, PosixStore, Store};
+use crate::store::{Open, PosixStore, Store, fd_path};
 
 /// [`Config::index_bytes`] unless somebody says otherwise: 20 M irregular pieces.
 pub(crate) const INDEX_BYTES: u64 = 256 << 20;
@@ -248,7 +248,7 @@ impl Config {
         let real = |dir: &Path| {
             let open = store.open(dir, Open::READ.briefly()).ok()?;
             let fd = open.fd()?.as_raw_fd();
-            store.readlink(&PathBuf::from(format!("/proc/self/fd/{fd}"))).ok()
+            store.readlink(&PathBuf::from(fd_path(fd))).ok()
         };
         let mut more = Vec::new();
         for managed in &self.managed {

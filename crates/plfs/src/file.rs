@@ -22,7 +22,7 @@ use crate::pack::FileId;
 use crate::plain::{Done, Entered, Found as Look, PlainFile};
 use crate::process::Process;
 use crate::read::{IndexState, Pieces, Prefetch, Short, fetch};
-use crate::store::{Errno, Links, Size, Stat, StoreFile, Time};
+use crate::store::{Errno, Links, Size, Stat, StoreFile, Time, fd_path};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, lock};
 
@@ -87,7 +87,7 @@ impl PlainHandle {
     /// A path that leads to the open file, whatever its name is by now.
     fn path(&self, path: &Path) -> PathBuf {
         match self.file().fd() {
-            Some(fd) => PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())),
+            Some(fd) => PathBuf::from(fd_path(fd.as_raw_fd())),
             None => path.to_path_buf(),
         }
     }

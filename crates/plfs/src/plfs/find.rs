@@ -149,7 +149,7 @@ impl Plfs {
     }
 
     /// [`Plfs::resolve`] of a file that is opened as `path` and whose directory is that of `at`:
-    /// `/proc/self/fd/N` and what that links to.
+    /// `fd_path` and what that links to.
     pub fn resolve_via(&self, path: &Path, at: &Path, stat: Stat) -> Result<FileStat> {
         let plain = FileStat { stat, totals: None };
         if !may_be_logical(&stat) {

@@ -16,7 +16,7 @@ use crate::file::Access;
 use crate::lifecycle;
 use crate::packs::Wanted;
 use crate::spread::How;
-use crate::store::machine::{OpenDir, boot_time_ns, random_u64};
+use crate::store::machine::{OpenDir, boot_time_ns, fd_path, random_u64};
 use crate::store::{Errno, Kind, Links, Open, Time};
 use crate::sync::atomic::Ordering;
 use crate::sync::{Weak, lock};
@@ -61,7 +61,7 @@ impl Plfs {
                 let mode = stat.at("stat", path)?.mode;
                 // Another file may have the name meanwhile: it keeps its mode.
                 let fd = reached.as_ref().and_then(|file| file.fd());
-                let of_fd = fd.map(|fd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd())));
+                let of_fd = fd.map(|fd| PathBuf::from(fd_path(fd.as_raw_fd())));
                 let it = of_fd.as_deref().unwrap_or(path);
                 match store.chmod(it, mode | 0o400) {
                     // There is no /proc.

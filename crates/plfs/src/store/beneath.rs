@@ -20,6 +20,7 @@ use rustix::fs::{
 use rustix::io::retry_on_intr;
 
 use super::file_cache::{with_room, with_room_to_keep};
+use super::machine::{fd_path, in_own_proc};
 use super::posix::{BareFd, HighFd, Passing, visit_fd};
 use super::{Errno, Keep, Links, Place, Result};
 use crate::sync::plain::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -478,9 +479,8 @@ impl Inside {
 
 /// The names by which this process has a file open.
 fn names_of(file: (u64, u64)) -> Vec<PathBuf> {
-    const OPENED: &str = "/proc/self/fd";
     let mut names = Vec::new();
-    let open = || rustix::fs::open(OPENED, READ_DIR | OFlags::CLOEXEC, Mode::empty());
+    let open = || rustix::fs::open(in_own_proc("fd"), READ_DIR | OFlags::CLOEXEC, Mode::empty());
     let Ok(opened) = BareFd::open(|| retry_on_intr(open)) else {
         return names;
     };
@@ -497,8 +497,8 @@ fn names_of(file: (u64, u64)) -> Vec<PathBuf> {
     names
 }
 
-/// Device and inode of what an entry of /proc/self/fd leads to, as it is known here: another's file
-/// may be on a server that does not answer.
+/// Device and inode of what an entry of that directory leads to, as it is known here: another's
+/// file may be on a server that does not answer.
 fn file_behind(opened: BorrowedFd<'_>, link: &OsStr) -> Result<(u64, u64)> {
     let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
     match retry_on_intr(|| rustix::fs::statx(opened, link, flags, mask)) {
@@ -745,9 +745,7 @@ pub fn chmod(spot: &Spot<'_>, mode: Mode) -> Result<()> {
         return retry_on_intr(|| rustix::fs::chmodat(&dir, name, mode, AtFlags::empty()));
     }
     let fd = BareFd::open(|| spot.open(OFlags::PATH, Mode::empty()))?;
-    match retry_on_intr(|| {
-        rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), mode)
-    }) {
+    match retry_on_intr(|| rustix::fs::chmod(fd_path(fd.as_fd().as_raw_fd()), mode)) {
         // No /proc here.
         Err(Errno::NOENT | Errno::NOTDIR) => {
             let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;

@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::targets::{StorageTarget, TARGET_MAX, TargetProvider};
-use super::{Errno, Open, PosixStore, Result, Store, StoreFile};
+use super::{Errno, Open, PosixStore, Result, Store, StoreFile, fd_path};
 use crate::sync::{Arc, OnceLock};
 
 /// The attribute in which a file's layout is.
@@ -173,7 +173,7 @@ impl TargetProvider for Lustre {
                     && errno != Errno::EXIST
                 {
                     // By the descriptor: whatever is at the path by now.
-                    api.lay_out(&format!("/proc/self/fd/{}", fd.as_raw_fd()), on);
+                    api.lay_out(&fd_path(fd.as_raw_fd()), on);
                 }
             }
             // It is there, or no node can be made: it lies where the file system puts it.

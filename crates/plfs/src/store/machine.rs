@@ -1,6 +1,6 @@
 //! What a process asks its machine besides files: randomness and a name.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
@@ -39,6 +39,31 @@ pub(crate) fn random_u64() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// Where /proc has what this process has open and how it sees the machine. `/proc/self` is that of
+/// the first thread, which has none of it once main has left by pthread_exit, while others go on.
+/// Before Linux 3.17 there is nothing else that lasts as long as a thread.
+pub fn own_proc() -> &'static CStr {
+    const THREAD: u32 = 1;
+    const PROCESS: u32 = 2;
+    static WHICH: AtomicU32 = AtomicU32::new(0);
+    let mut which = WHICH.load(Ordering::Relaxed);
+    if which == 0 {
+        let access = rustix::fs::access(c"/proc/thread-self", rustix::fs::Access::EXISTS);
+        which = if access.is_ok() { THREAD } else { PROCESS };
+        WHICH.store(which, Ordering::Relaxed);
+    }
+    if which == THREAD { c"/proc/thread-self" } else { c"/proc/self" }
+}
+
+pub(in crate::store) fn in_own_proc(name: &str) -> String {
+    format!("{}/{name}", own_proc().to_string_lossy())
+}
+
+/// A path that leads to what is open as `fd`, on any thread.
+pub fn fd_path(fd: RawFd) -> String {
+    format!("{}/fd/{fd}", own_proc().to_string_lossy())
+}
+
 /// The group that new files get.
 pub(crate) fn group() -> u32 {
     rustix::process::getegid().as_raw()
@@ -63,7 +88,7 @@ pub(crate) fn umask() -> u32 {
     if told < NOT_ASKED {
         return told;
     }
-    let status = read_small("/proc/self/status");
+    let status = read_small(&in_own_proc("status"));
     let said = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     let umask = said.and_then(|said| u32::from_str_radix(said.trim(), 8).ok()).unwrap_or(0);
     // Unless it was told meanwhile.
@@ -104,6 +129,7 @@ impl ProcessFacts {
                     boot: boot_id() as u32,
                     machine: machine(),
                     pid_namespace: pid_namespace() as u32,
+                    // Of the process, and there as long as it: that of a thread is another one.
                     start: start_of("/proc/self/stat"),
                 };
                 *known = Some((pid, facts));
@@ -218,7 +244,9 @@ const USER_HZ: u64 = 100;
 fn boot_offset_ticks() -> u64 {
     static TICKS: OnceLock<u64> = OnceLock::new();
     *TICKS.get_or_init(|| {
-        let seconds = read_small("/proc/self/timens_offsets")
+        // Not below /proc/thread-self; and here threads have all that processes have.
+        let thread = rustix::thread::gettid().as_raw_nonzero();
+        let seconds = read_small(&format!("/proc/{thread}/timens_offsets"))
             .lines()
             .filter_map(|line| line.strip_prefix("boottime"))
             .find_map(|rest| rest.split_ascii_whitespace().next()?.parse::<i64>().ok())
@@ -240,7 +268,7 @@ impl OpenDir {
     /// Mount and inode, by three calls in /proc and none on the storage. `None`: an older kernel
     /// than Linux 5.14 does not say it, or there is no /proc.
     pub(crate) fn identity(self) -> Option<(u64, u64)> {
-        let text = read_small(&format!("/proc/self/fdinfo/{}", self.0));
+        let text = read_small(&in_own_proc(&format!("fdinfo/{}", self.0)));
         let field =
             |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         Some((field("mnt_id:")?, field("ino:")?))
@@ -248,7 +276,7 @@ impl OpenDir {
 
     /// A path that leads to it as long as it is open.
     pub(crate) fn path(self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0))
+        PathBuf::from(fd_path(self.0))
     }
 }
 

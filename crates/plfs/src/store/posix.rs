@@ -42,7 +42,7 @@ use super::file_cache::{with_room, with_room_to_keep};
 use super::lustre::Lustre;
 use super::{
     Entry, Errno, Keep, Kind, Links, Number, Open, Place, PlainDirectory, Result, Space, Stat,
-    Store, StoreFile, TargetProvider, Time, machine,
+    Store, StoreFile, TargetProvider, Time, fd_path, machine,
 };
 use crate::sync::Arc;
 use crate::sync::plain::{Mutex, lock};
@@ -324,7 +324,7 @@ impl Store for PosixStore {
 
     fn link_open(&self, file: &dyn StoreFile, to: &Path) -> Result<()> {
         let fd = file.fd().ok_or(Errno::OPNOTSUPP)?;
-        let from = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let from = fd_path(fd.as_raw_fd());
         let spot = self.spot(to);
         let (dir, to) = parent(&spot, to)?;
         let call = || rustix::fs::linkat(CWD, from.as_str(), &dir, to, AtFlags::SYMLINK_FOLLOW);

@@ -31,6 +31,7 @@ use syscalls::Sysno;
 
 use super::file_cache::{with_room, with_room_to_keep};
 use super::limit::may_extend;
+use super::machine::fd_path;
 use super::posix::{BareFd, HighFd, Passing, PosixStore};
 use super::{Errno, Result, Store};
 use crate::sync::atomic::Ordering;
@@ -729,7 +730,7 @@ fn make_with_tray(path: &Path) -> Result<()> {
     let file = BareFd::open(|| with_room_to_keep(open))?;
     may_extend(bytes, || Ok(0))?;
     rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, bytes)?;
-    let of_file = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let of_file = fd_path(file.as_fd().as_raw_fd());
     let (cwd, follow) = (rustix::fs::CWD, AtFlags::SYMLINK_FOLLOW);
     match rustix::fs::linkat(cwd, of_file, cwd, path, follow) {
         // Without /proc there is no way to name it; and a process that has become another user's

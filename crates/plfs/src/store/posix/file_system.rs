@@ -10,6 +10,7 @@ use rustix::io::retry_on_intr;
 use super::PosixStore;
 use super::fd::HighFd;
 use super::file::{Fd, PosixFile};
+use crate::store::machine::in_own_proc;
 use crate::store::{Errno, Open, Result, StoreFile};
 use crate::sync::plain::{Mutex, lock};
 
@@ -148,7 +149,7 @@ pub(super) fn type_of_mount<'a>(
 }
 
 pub(in crate::store) fn mounts() -> Option<String> {
-    let open = || PosixStore::new().open_fd(Path::new("/proc/self/mountinfo"), Open::READ);
+    let open = || PosixStore::new().open_fd(Path::new(&in_own_proc("mountinfo")), Open::READ);
     let file = PosixFile(Fd::Own(HighFd::open(open).ok()?));
     let (mut text, mut filled) = (vec![0; 16 << 10], 0);
     loop {
