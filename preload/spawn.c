@@ -6,6 +6,7 @@
 #include "door.h"
 #include "own_stack.h"
 
+#include <linux/futex.h>
 #include <pthread.h>
 #include <pty.h>
 #include <signal.h>
@@ -361,11 +362,73 @@ EXPORT pid_t fork(void)
 }
 ALIAS(fork, __fork);
 
+/* A mutex that the child of a vfork holds: the kernel gives it up for the child, and wakes who
+ * waits, when the child leaves this memory by exec or ends, whatever ends it. It takes no
+ * descriptor, which the child might close, and other children inherit. NULL: there is none, or an
+ * emulator has no such kernel. */
+static pthread_mutex_t *vfork_mutex(void)
+{
+	void *list = NULL;
+	size_t list_bytes;
+	if (RAW(SYS_get_robust_list, 0L, &list, &list_bytes) < 0 || !list)
+		return NULL;
+	pthread_mutex_t *held = (pthread_mutex_t *)RAW(SYS_mmap, NULL, sizeof *held,
+		(long)(PROT_READ | PROT_WRITE), (long)(MAP_SHARED | MAP_ANONYMOUS), -1L, 0L);
+	if (held == MAP_FAILED)
+		return NULL;
+	pthread_mutexattr_t kind;
+	pthread_mutexattr_init(&kind);
+	pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(held, &kind);
+	pthread_mutexattr_destroy(&kind);
+	return held;
+}
+
+/* The child may end before it has the mutex. */
+static bool has_ended(pid_t child)
+{
+	siginfo_t info = {0};
+	return RAW(SYS_waitid, (long)P_PID, (long)child, &info, (long)(WEXITED | WNOHANG | WNOWAIT),
+		       NULL) < 0 ||
+	       info.si_pid == child;
+}
+
+static void wait_for_child(pthread_mutex_t *held, pid_t child)
+{
+	_Atomic uint32_t *word = (_Atomic uint32_t *)&held->__data.__lock;
+	struct timespec some_time = {.tv_nsec = 50000000};
+	for (uint32_t seen; !((seen = atomic_load(word)) & FUTEX_OWNER_DIED);) {
+		/* The kernel wakes only if the word says that somebody waits. */
+		if (seen && !(seen & FUTEX_WAITERS) &&
+			!atomic_compare_exchange_strong(word, &seen, seen | FUTEX_WAITERS))
+			continue;
+		seen = seen ? seen | FUTEX_WAITERS : 0;
+		if (RAW(SYS_futex, word, (long)FUTEX_WAIT, (long)seen, &some_time) < 0 &&
+			errno == ETIMEDOUT && has_ended(child))
+			break;
+	}
+}
+
 /* vfork is a fork here: its child would share the parent's memory, and its open, close and dup2
- * would change the parent's table. So the parent does not wait for the exec. */
+ * would change the parent's table. So what it stores is not seen; but the parent waits. Handlers of
+ * signals run meanwhile. */
 EXPORT pid_t vfork(void)
 {
-	return fork();
+	int saved = errno;
+	pthread_mutex_t *held = vfork_mutex();
+	pid_t pid = fork();
+	saved = pid < 0 ? errno : saved;
+	if (held && pid == 0) {
+		pthread_mutex_lock(held);
+		RAW(SYS_futex, &held->__data.__lock, (long)FUTEX_WAKE, 1L);
+	} else if (held) {
+		if (pid > 0)
+			wait_for_child(held, pid);
+		RAW(SYS_munmap, held, sizeof *held);
+	}
+	errno = saved;
+	return pid;
 }
 ALIAS(vfork, __vfork);
 

@@ -104,8 +104,6 @@ static void refused(const char *why)
 			_exit(98);
 		}
 		int status = reap(pid);
-		for (int i = 0; how == 16 && i < 50 && pread(to, words, 1, 0) == 0; i++)
-			usleep(100000);
 		pread(to, words, sizeof words - 1, 0);
 		close(to);
 		if (status != 1 || !strstr(words, why) || !strstr(words, "PLFS_CHILDREN=any") ||

@@ -2,9 +2,12 @@
  * descriptors that the first ones give (t_process), and what was written before is there. */
 #include "t.h"
 
+#include <pthread.h>
 #include <pty.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 extern char **environ;
 pid_t __fork(void), _Fork(void), __vfork(void);
@@ -62,6 +65,76 @@ static void programs(char *self)
 	show("f");
 }
 
+static void *forks_and_waits(void *until)
+{
+	while (!*(_Atomic int *)until) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			usleep(100000);
+			_exit(0);
+		}
+		waitpid(pid, NULL, 0);
+	}
+	return NULL;
+}
+
+static volatile int alarms;
+
+static void on_alarm(int sig)
+{
+	alarms++;
+}
+
+/* Once the parent went on beside the child of a vfork. It waits until the child has ended, however
+ * that is, or runs another program: also with the descriptors closed, while another thread forks
+ * and signals come. */
+static void vforks(int fd)
+{
+	static _Atomic int done;
+	pthread_t other;
+	char *sleeps[] = {"sleep", "100", NULL};
+	struct itimerval often = {{0, 5000}, {0, 5000}};
+	pthread_create(&other, NULL, forks_and_waits, &done);
+	signal(SIGALRM, on_alarm);
+	setitimer(ITIMER_REAL, &often, NULL);
+	for (int how = 0; how < 5; how++) {
+		pid_t pid = vfork();
+		if (pid == 0) {
+			int null = open("/dev/null", O_RDONLY);
+			struct timespec some = {.tv_nsec = 100000000};
+			nanosleep(&some, NULL);
+			write(fd, "v", 1);
+			dup2(null, 0);
+			closefrom(3);
+			if (how == 0)
+				_exit(1);
+			if (how == 1)
+				raise(SIGKILL);
+			if (how == 2)
+				abort();
+			if (how == 3)
+				_exit(execv("./none", sleeps) < 0 ? 4 : 5);
+			execvp("sleep", sleeps);
+			_exit(9);
+		}
+		R(lseek(fd, 0, SEEK_CUR));
+		if (how == 4)
+			R(kill(pid, SIGTERM));
+		R(reap(pid));
+	}
+	setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
+	signal(SIGALRM, SIG_DFL);
+	done = 1;
+	pthread_join(other, NULL);
+	/* Nobody hears of the end of the child. */
+	signal(SIGCHLD, SIG_IGN);
+	pid_t pid = vfork();
+	if (pid == 0)
+		_exit(1);
+	R(pid > 0);
+	signal(SIGCHLD, SIG_DFL);
+}
+
 static void forks(void)
 {
 	char c[8] = "";
@@ -79,6 +152,7 @@ static void forks(void)
 		_exit(write(fd, "X", 1) != 1);
 	R(reap(pid));
 	R(lseek(fd, 0, SEEK_CUR));
+	vforks(fd);
 	pid = fork();
 	if (pid == 0) {
 		write(fd, "Y", 1);
