@@ -714,9 +714,9 @@ ALIAS(ftruncate, ftruncate64);
  * close it, and the close would drop those of this process. False: it is another one. */
 static bool truncate_plain(const char *path, off_t size, int64_t *rc)
 {
-	char link[40];
+	char link[FD_PATH_ROOM];
 	int saved = errno, fd = (int)RAW(SYS_openat, AT_FDCWD, path, (long)(O_PATH | O_CLOEXEC));
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	fd_path(link, fd);
 	bool done = fd >= 0 && PLFS(plfs_door_stays_plain(link)) == 1;
 	if (done)
 		*rc = REAL(truncate)(link, size) < 0 ? -errno : 0;

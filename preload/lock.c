@@ -325,11 +325,11 @@ void locks_after_fork_in_child(void)
 
 bool lock_may_be_passed(int fd)
 {
-	char link[40];
+	char link[FD_PATH_ROOM];
 	int64_t at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
 	if (at != LOCKS_OF_PROCESS && !description_is_tagged(fd))
 		return false;
-	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	fd_path(link, fd);
 	ROOM(path);
 	long n = path ? RAW(SYS_readlinkat, AT_FDCWD, link, path, (long)PATH_MAX) : 0;
 	return n > 5 && memcmp(path + n - 5, "/lock", 5) == 0 && memmem(path, n, "/.plfs/", 7);
