@@ -140,7 +140,7 @@ fn killed_writers_lose_nothing_that_was_written() {
     }
     let dir = PathBuf::from(format!("/dev/shm/plfs-kill-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("shm")).unwrap();
-    let rounds = rounds("PLFS_KILL_ROUNDS", 40);
+    let rounds = rounds("PLFS_KILL_ROUNDS", 25);
     let config = Config { shared_memory: Some(dir.join("shm")), ..Config::shared() };
     let (mut known, mut written, mut rng) =
         (vec![Vec::new(); (BLOCKS * WRITERS * BLOCK) as usize], 0, Rng::new(seed()));

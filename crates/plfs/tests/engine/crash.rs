@@ -438,7 +438,7 @@ fn a_sync_of_a_plain_file_survives_power_loss() {
 }
 
 fn synced_bytes_survive(workload: Workload) {
-    for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 400)) {
+    for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 250)) {
         let steps = 2 + (seed % 40) as usize;
         for kind in [Left::Some, Left::Nothing] {
             if let Err(why) = power_loss(seed, steps, kind, workload) {
