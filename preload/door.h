@@ -76,12 +76,13 @@ void served_start(char *const envp[]);
  * them there, and says how many. */
 size_t served_words(char *const envp[]);
 size_t served_fill(char *words[]);
-/* Can PLFS serve the program? By its path, by what execvp finds, or by a descriptor that has it. If
- * not it has been told, and errno is EPERM: it must not be started. */
+/* Can PLFS serve the program? By its path, by what execvp finds, or by a descriptor that has it;
+ * dirfd is where the process is then. If not it has been told, and errno is EPERM: it must not be
+ * started. */
 bool served_at(int dirfd, const char *path, int at_flags, char *const envp[]);
-bool served_file(const char *file, char *const envp[]);
-/* Where execvp finds a name without a slash. False: nowhere. */
-bool served_find(const char *file, char path[PATH_MAX]);
+bool served_file(int dirfd, const char *file, char *const envp[]);
+/* Where execvp finds a name without a slash, if dirfd is where the process is. False: nowhere. */
+bool served_find(int dirfd, const char *file, char path[PATH_MAX]);
 bool served_fd(int fd, const char *path, char *const envp[]);
 
 /* signals.c */
@@ -407,7 +408,7 @@ int made_beside(int dirfd, const char *path, int rc);
 /* Is it the name of a pack, or of what lies beside one for a moment? No program sees it. */
 bool path_is_hidden(int dirfd, const char *path);
 /* Has the kernel a superblock by this name, or a pack a file? */
-bool path_is_container(const char *path);
+bool path_is_container(int dirfd, const char *path);
 
 /* flat.c */
 /* Where a name of a flat directory lies; zero to begin with. */
@@ -496,6 +497,11 @@ void library_after_fork_in_child(void);
 bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char name[256]);
 
 /* spawn.c */
+/* What the kernel looks at of a script. */
+#define SCRIPT_BYTES 256
+/* Splits "#! INTERPRETER ARGUMENT", as the kernel does; *argument is NULL if there is none. Behind
+ * the end of the file are zeros. False: it is no script. */
+bool split_script(char head[SCRIPT_BYTES], const char **interpreter, const char **argument);
 /* The bytes of fd from its position on, in a file without a name; -1 and errno. */
 int copy_in_memory(int fd, const char *name);
 /* Called before another program shares our descriptions: commits, lets the program find them, and

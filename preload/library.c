@@ -238,7 +238,7 @@ static bool search(const char *list, const char *origin, const char *name, char 
 
 static bool is_in_container(const char *path)
 {
-	return path_is_container(path) || path_is_flat(AT_FDCWD, path) == 1;
+	return path_is_container(AT_FDCWD, path) || path_is_flat(AT_FDCWD, path) == 1;
 }
 
 /* Where d->name is, for d->found. As the linker: DT_RPATH, LD_LIBRARY_PATH, which is `list`,

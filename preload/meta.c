@@ -655,14 +655,14 @@ EXPORT int rename(const char *old, const char *new)
 	return rename_ours(AT_FDCWD, old, AT_FDCWD, new, 0);
 }
 
-bool path_is_container(const char *path)
+bool path_is_container(int dirfd, const char *path)
 {
 	struct stat st;
-	if (path_is_packed(AT_FDCWD, path, 0))
+	if (path_is_packed(dirfd, path, 0))
 		return true;
-	return !door_thread.inside && REAL(stat)(path, &st) == 0 && S_ISREG(st.st_mode) &&
-	       st.st_size == PLFS_SUPER_BYTES &&
-	       PLFS(plfs_door_fix_stat(AT_FDCWD, path, 0, &st)) == 1;
+	return !door_thread.inside && REAL(fstatat)(dirfd, path, &st, 0) == 0 &&
+	       S_ISREG(st.st_mode) && st.st_size == PLFS_SUPER_BYTES &&
+	       PLFS(plfs_door_fix_stat(dirfd, path, 0, &st)) == 1;
 }
 
 /* Writes go to logs, so the inode of a name gets no events, and a program would wait for them for
@@ -671,7 +671,7 @@ EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 {
 	before_name(AT_FDCWD, path, PLFS_NAMES_DIR);
 	/* Nor does a flat directory. */
-	if (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 2) {
+	if (path_is_container(AT_FDCWD, path) || path_is_flat(AT_FDCWD, path) == 2) {
 		errno = ENOSPC;
 		return -1;
 	}
@@ -684,7 +684,7 @@ EXPORT int inotify_add_watch(int fd, const char *path, uint32_t mask)
 /* libc itself opens the file of logins, and would write its entries over the superblock. */
 EXPORT int utmpname(const char *path)
 {
-	if (!path_is_container(path))
+	if (!path_is_container(AT_FDCWD, path))
 		return REAL(utmpname)(path);
 	errno = EOPNOTSUPP;
 	return -1;

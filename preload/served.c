@@ -22,7 +22,7 @@
 
 /* What of the environment says that there is PLFS, as it was at the start, one word after the
  * other. A program may change its own, and write over where it was. */
-static char kept[8192];
+static char *kept;
 static size_t kept_words, kept_bytes;
 static bool refuses;
 
@@ -31,27 +31,38 @@ static bool is_ours(const char *word)
 	return strncmp(word, "LD_PRELOAD=", 11) == 0 || strncmp(word, "PLFS_", 5) == 0;
 }
 
+static bool is_kept(const char *word)
+{
+	/* A directory of this program alone. */
+	return is_ours(word) && strncmp(word, "PLFS_FLAT_CWD=", 14) != 0;
+}
+
 void served_start(char *const envp[])
 {
 	const char *mounts = getenv("PLFS_MOUNTS"), *children = getenv("PLFS_CHILDREN");
 	refuses = mounts && *mounts && !(children && strcmp(children, "any") == 0);
+	size_t bytes = 0;
 	bool is_loaded = false;
 	for (size_t i = 0; envp && envp[i]; i++) {
-		/* A directory of this program alone. */
-		if (!is_ours(envp[i]) || strncmp(envp[i], "PLFS_FLAT_CWD=", 14) == 0)
-			continue;
-		size_t len = strlen(envp[i]) + 1;
-		if (len > sizeof kept - kept_bytes) {
-			is_loaded = false;
-			break;
-		}
-		is_loaded = is_loaded || envp[i][0] == 'L';
-		memcpy(kept + kept_bytes, envp[i], len);
-		kept_bytes += len;
-		kept_words++;
+		bytes += is_kept(envp[i]) ? strlen(envp[i]) + 1 : 0;
+		is_loaded = is_loaded || strncmp(envp[i], "LD_PRELOAD=", 11) == 0;
 	}
 	if (!is_loaded)
-		kept_words = kept_bytes = 0;
+		return;
+	kept = (char *)RAW(SYS_mmap, NULL, bytes, (long)(PROT_READ | PROT_WRITE),
+		(long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
+	if (kept == MAP_FAILED) {
+		static const char text[] = "plfs: run: there is no memory for the environment\n";
+		RAW(SYS_write, 2L, text, sizeof text - 1);
+		RAW(SYS_exit_group, 127L);
+	}
+	for (size_t i = 0; envp[i]; i++)
+		if (is_kept(envp[i])) {
+			size_t len = strlen(envp[i]) + 1;
+			memcpy(kept + kept_bytes, envp[i], len);
+			kept_bytes += len;
+			kept_words++;
+		}
 }
 
 size_t served_words(char *const envp[])
@@ -78,9 +89,9 @@ static bool get(int fd, void *into, size_t n, uint64_t offset)
 
 /* What is read of a program: in ROOM. */
 struct look {
-	unsigned char head[sizeof(Elf64_Ehdr) > 256 ? sizeof(Elf64_Ehdr) : 256];
+	unsigned char head[SCRIPT_BYTES];
 	/* Of a script its interpreter, and which of them is looked at. */
-	char next[256], at[256];
+	char next[SCRIPT_BYTES], at[SCRIPT_BYTES];
 	char interpreter[256], name[256], needs[400];
 };
 
@@ -168,9 +179,10 @@ static const char *lack_of(int fd, const char *path, struct look *look, long n)
 	const char *rights = is_helper(path) ? NULL : rights_of(fd);
 	if (rights || n < 0)
 		return rights;
-	if (head[EI_CLASS] != ELFCLASS64)
+	if (head[EI_CLASS] == ELFCLASS32)
 		return "is built for another kind of machine than PLFS";
-	if (n < (long)sizeof elf)
+	/* What is no program is exec's to say. */
+	if (head[EI_CLASS] != ELFCLASS64 || n < (long)sizeof elf)
 		return NULL;
 	memcpy(&elf, head, sizeof elf);
 	if (MACHINE != EM_NONE && elf.e_machine != MACHINE)
@@ -218,13 +230,12 @@ static void tell(const char *path, const char *why)
 static bool is_served_fd(int fd, const char *path, char *const envp[], struct look *look)
 {
 	unsigned char *head = look->head;
-	long n = RAW(SYS_pread64, (long)fd, head, sizeof look->head - 1, 0L);
+	const char *interpreter, *argument;
+	memset(head, 0, sizeof look->head);
+	long n = RAW(SYS_pread64, (long)fd, head, sizeof look->head, 0L);
 	*look->next = 0;
-	if (n > 2 && memcmp(head, "#!", 2) == 0) {
-		head[n] = 0;
-		char *at = (char *)head + 2 + strspn((char *)head + 2, " \t");
-		at[strcspn(at, " \t\n")] = 0;
-		memcpy(look->next, at, strlen(at) + 1);
+	if (split_script((char *)head, &interpreter, &argument)) {
+		memcpy(look->next, interpreter, strlen(interpreter) + 1);
 		return true;
 	}
 	const char *why = lack_of(fd, path, look, n);
@@ -289,13 +300,12 @@ bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 			break;
 		memcpy(look->at, look->next, sizeof look->at);
 		path = look->at;
-		dirfd = AT_FDCWD;
 	}
 	errno = yes ? saved : errno;
 	return yes;
 }
 
-bool served_find(const char *file, char path[PATH_MAX])
+bool served_find(int dirfd, const char *file, char path[PATH_MAX])
 {
 	const char *dir = getenv("PATH");
 	dir = dir ? dir : "/bin:/usr/bin";
@@ -303,8 +313,8 @@ bool served_find(const char *file, char path[PATH_MAX])
 		int len = (int)strcspn(dir, ":");
 		int n = snprintf(path, PATH_MAX, "%.*s%s%s", len, dir, len ? "/" : "", file);
 		struct stat st;
-		if (n > 0 && n < PATH_MAX && RAW(SYS_newfstatat, AT_FDCWD, path, &st, 0L) == 0 &&
-			S_ISREG(st.st_mode) && RAW(SYS_faccessat, AT_FDCWD, path, (long)X_OK) == 0)
+		if (n > 0 && n < PATH_MAX && fstatat(dirfd, path, &st, 0) == 0 &&
+			S_ISREG(st.st_mode) && faccessat(dirfd, path, X_OK, 0) == 0)
 			return true;
 		more = dir[len] == ':';
 		dir += len + 1;
@@ -312,13 +322,13 @@ bool served_find(const char *file, char path[PATH_MAX])
 	return false;
 }
 
-bool served_file(const char *file, char *const envp[])
+bool served_file(int dirfd, const char *file, char *const envp[])
 {
 	int saved = errno;
 	ROOM(path);
 	bool looks = refuses && !door_thread.inside && file && path_is_there(file) && *file &&
 		     !strchr(file, '/');
-	bool finds = looks && path && served_find(file, path);
+	bool finds = looks && path && served_find(dirfd, file, path);
 	errno = saved;
-	return looks && !finds ? true : served_at(AT_FDCWD, finds ? path : file, 0, envp);
+	return looks && !finds ? true : served_at(dirfd, finds ? path : file, 0, envp);
 }

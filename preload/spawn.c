@@ -60,29 +60,39 @@ static void shared_with_process(void)
  * (ENOEXEC), so what runs is the interpreter that the first line names, or a copy in memory. It
  * lies in a ROOM. */
 struct program {
-	char line[256];
+	char head[SCRIPT_BYTES];
 	/* Of a script; NULL: it is an image. */
 	const char *interpreter, *argument;
 	/* The image, closed by exec. */
 	int image;
 };
 
-/* Splits "#! INTERPRETER ARGUMENT", as the kernel does. */
-static bool parse_script(struct program *p)
+static bool is_blank(char c)
 {
-	char *end = strchrnul(p->line, '\n');
-	if (end == p->line + sizeof p->line - 1)
+	return c == ' ' || c == '\t';
+}
+
+/* As load_script in Linux's fs/binfmt_script.c: of a line that is longer than what is looked at the
+ * argument is cut, and the name must be whole. */
+bool split_script(char head[SCRIPT_BYTES], const char **interpreter, const char **argument)
+{
+	if (head[0] != '#' || head[1] != '!')
 		return false;
-	while (end > p->line && (end[-1] == ' ' || end[-1] == '\t'))
-		end--;
+	char *last = head + SCRIPT_BYTES - 1;
+	char *end = memchr(head, '\n', strnlen(head, SCRIPT_BYTES));
+	bool may_go_on = !end && *last && !is_blank(*last);
+	end = end ? end : last;
 	*end = 0;
-	p->interpreter = p->line + 2 + strspn(p->line + 2, " \t");
-	char *blank = (char *)p->interpreter + strcspn(p->interpreter, " \t");
-	if (*blank) {
-		*blank = 0;
-		p->argument = blank + 1 + strspn(blank + 1, " \t");
-	}
-	return *p->interpreter != 0;
+	char *name = head + 2 + strspn(head + 2, " \t"), *behind = name + strcspn(name, " \t");
+	if (name == end || (may_go_on && behind == last))
+		return false;
+	while (is_blank(end[-1]))
+		*--end = 0;
+	*argument = *behind ? behind + 1 + strspn(behind + 1, " \t") : NULL;
+	*behind = 0;
+	/* By an empty name the kernel finds the working directory: EACCES. */
+	*interpreter = *name ? name : ".";
+	return true;
 }
 
 int copy_in_memory(int fd, const char *name)
@@ -118,16 +128,18 @@ int copy_in_memory(int fd, const char *name)
 }
 
 /* Whether there is such a program by this name. Else errno says what exec says. */
-static bool find_program(const char *path, struct program *p)
+static bool find_program(int dirfd, const char *path, struct program *p)
 {
 	p->image = -1;
-	int fd = door_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+	p->interpreter = NULL;
+	memset(p->head, 0, sizeof p->head);
+	int fd = door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
-	ssize_t n = pread(fd, p->line, sizeof p->line - 1, 0);
-	bool is_image = n > 4 && memcmp(p->line, "\177ELF", 4) == 0;
+	ssize_t n = pread(fd, p->head, sizeof p->head, 0);
+	bool is_image = n > 4 && memcmp(p->head, "\177ELF", 4) == 0;
 	bool found = is_image ? (p->image = copy_in_memory(fd, "program")) >= 0
-			      : n > 2 && memcmp(p->line, "#!", 2) == 0 && parse_script(p);
+			      : n > 0 && split_script(p->head, &p->interpreter, &p->argument);
 	int saved = found || n < 0 || is_image ? errno : ENOEXEC;
 	door_close(fd);
 	errno = saved;
@@ -136,21 +148,22 @@ static bool find_program(const char *path, struct program *p)
 
 /* Does the kernel not see what runs? The program lies in a container, or is a script whose
  * interpreter does. */
-static bool is_hidden(const char *path)
+static bool is_hidden(int dirfd, const char *path)
 {
-	if (path_is_container(path) || path_is_flat(AT_FDCWD, path) == 1)
+	if (path_is_container(dirfd, path) || path_is_flat(dirfd, path) == 1)
 		return true;
 	ROOM(room);
 	struct program *p = (struct program *)room;
-	int fd = p ? (int)RAW(SYS_openat, AT_FDCWD, path,
+	int fd = p ? (int)RAW(SYS_openat, (long)dirfd, path,
 			     (long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC))
 		   : -1;
 	if (fd < 0)
 		return false;
-	long n = RAW(SYS_pread64, (long)fd, p->line, sizeof p->line - 1, 0L);
+	memset(p->head, 0, sizeof p->head);
+	RAW(SYS_pread64, (long)fd, p->head, sizeof p->head, 0L);
 	RAW(SYS_close, (long)fd);
-	return n > 2 && memcmp(p->line, "#!", 2) == 0 && parse_script(p) &&
-	       path_is_container(p->interpreter);
+	return split_script(p->head, &p->interpreter, &p->argument) &&
+	       path_is_container(dirfd, p->interpreter);
 }
 
 static size_t count_of(char *const argv[])
@@ -233,10 +246,10 @@ static void words_leave(struct words **words)
 	})
 
 /* `scripts` are the interpreters that were scripts so far, of which the kernel follows five. */
-static bool can_interpret(const char *interpreter, int scripts)
+static bool can_interpret(int dirfd, const char *interpreter, int scripts)
 {
 	if (scripts < 5)
-		return access(interpreter, X_OK) == 0;
+		return faccessat(dirfd, interpreter, X_OK, 0) == 0;
 	errno = ELOOP;
 	return false;
 }
@@ -245,15 +258,15 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 {
 	ROOM(room);
 	struct program *p = (struct program *)room;
-	if (!p || !find_program(path, p))
+	if (!p || !find_program(AT_FDCWD, path, p))
 		return -1;
 	if (p->interpreter) {
 		WORDS(words, count_of(argv) + 4);
 		if (!words)
 			return -1;
 		fill_arguments(p, path, argv, words->at);
-		if (is_hidden(p->interpreter))
-			return can_interpret(p->interpreter, scripts)
+		if (is_hidden(AT_FDCWD, p->interpreter))
+			return can_interpret(AT_FDCWD, p->interpreter, scripts)
 				       ? exec_program(p->interpreter, words->at, envp, scripts + 1)
 				       : -1;
 		return served_at(AT_FDCWD, p->interpreter, 0, envp)
@@ -278,7 +291,7 @@ static int exec_again(const char *path, char *const argv[], char *const envp[])
 		errno = access(path, X_OK) < 0 ? EACCES : ENOEXEC;
 	if (errno != ENOEXEC)
 		return -1;
-	bool hidden = is_hidden(path);
+	bool hidden = is_hidden(AT_FDCWD, path);
 	errno = ENOEXEC;
 	if (!hidden)
 		return -1;
@@ -298,30 +311,32 @@ static int exec_file(const char *file, char *const argv[], char *const envp[])
 {
 	ROOM(found);
 	bool looks = file && *file && path_is_there(file) && !strchr(file, '/');
-	if (looks && found && served_find(file, found) && is_hidden(found))
+	if (looks && found && served_find(AT_FDCWD, file, found) && is_hidden(AT_FDCWD, found))
 		file = found;
-	if (strchr(file, '/') && is_hidden(file)) {
+	if (strchr(file, '/') && is_hidden(AT_FDCWD, file)) {
 		exec_path(file, argv, envp);
 		if (errno != ENOEXEC)
 			return -1;
 	}
-	return served_file(file, envp) ? REAL(execvpe)(file, argv, envp) : -1;
+	return served_file(AT_FDCWD, file, envp) ? REAL(execvpe)(file, argv, envp) : -1;
 }
 
 static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
 {
-	if (!served_at(dirfd, path, flags, envp))
+	ROOM(name);
+	if (!name)
+		return -1;
+	bool is_there = path && path_is_there(path), is_named = is_there && *path;
+	if (is_named && (*path == '/' || dirfd == AT_FDCWD))
+		snprintf(name, PATH_MAX, "%s", path);
+	else if (is_there)
+		snprintf(name, PATH_MAX + 40, "/dev/fd/%d%s%s", dirfd, *path ? "/" : "", path);
+	/* The process stays where it is, and an interpreter is looked for from there. */
+	if (is_named ? !served_at(AT_FDCWD, name, 0, envp) : !served_at(dirfd, path, flags, envp))
 		return -1;
 	REAL(execveat)(dirfd, path, argv, envp, flags);
 	if (errno != ENOEXEC && errno != ENOENT)
 		return -1;
-	ROOM(name);
-	if (!name)
-		return -1;
-	if (*path == '/' || dirfd == AT_FDCWD)
-		snprintf(name, PATH_MAX, "%s", path);
-	else
-		snprintf(name, PATH_MAX + 40, "/dev/fd/%d%s%s", dirfd, *path ? "/" : "", path);
 	return exec_again(name, argv, envp);
 }
 
@@ -747,10 +762,34 @@ EXPORT int posix_spawn_file_actions_addtcsetpgrp_np(posix_spawn_file_actions_t *
 		(struct action){.kind = ADD_TCSETPGRP, .fd = fd});
 }
 
-/* Descriptors for opened files get numbers from here on, which other actions of the list are
- * unlikely to use.
- */
+/* Descriptors that the child is to have get numbers from here on, if there are such. */
 #define SPAWN_FD_LEAST 200
+
+static bool is_named(const struct actions *a, int fd)
+{
+	for (int i = 0; a && i < a->n; i++)
+		if (a->v[i].fd == fd || a->v[i].to == fd)
+			return true;
+	return false;
+}
+
+/* Gives fd another number, which no action has, so that none finds it there or puts something else
+ * in its place. Returns it, or -1 with fd closed. It is closed by exec. */
+static int set_aside(const struct actions *a, int fd)
+{
+	int n = -1;
+	for (int from = SPAWN_FD_LEAST; n < 0 && from >= 0; from -= SPAWN_FD_LEAST)
+		for (int least = from; (n = fcntl(fd, F_DUPFD_CLOEXEC, least)) >= 0;
+			least = n + 1) {
+			if (!is_named(a, n))
+				break;
+			door_close(n);
+		}
+	int saved = n < 0 ? EMFILE : errno;
+	door_close(fd);
+	errno = saved;
+	return n;
+}
 
 /* Closes what is open from `least` on, but for what later actions need, and for the arenas of the
  * descriptions that the child inherits. libplfs's own descriptors are closed by exec. */
@@ -792,23 +831,28 @@ static int parents_number(const struct actions *a, int i, int fd)
 	return fd;
 }
 
-/* Where relative paths begin after action i, as a descriptor of this process in the place of *dir.
- * False if that cannot be known: the child does not get there, or the action is of a directory that
- * the child itself opens. */
-static bool follow(const struct actions *a, int i, const char *path, int *dir)
+/* Action i is a change of the directory: *dir becomes where relative paths begin after it, as a
+ * descriptor of this process that takes the place of the one before, or -1 if that cannot be known:
+ * the child does not get there, or from a directory that the child itself opens. `out` gets libc's
+ * form, unless it is NULL. Returns an errno. */
+static int follow(const struct actions *a, int i, int *dir, posix_spawn_file_actions_t *out)
 {
 	const struct action *x = &a->v[i];
-	long how = O_PATH | O_DIRECTORY | O_CLOEXEC, from = parents_number(a, i, x->fd);
-	int next = path ? (int)RAW(SYS_openat, (long)*dir, path, how)
-			: (int)RAW(SYS_openat, from, ".", how);
+	__attribute__((cleanup(place_free))) struct place place = {0};
+	const char *path = x->path;
+	int from = path ? *dir : parents_number(a, i, x->fd), rc = 0;
+	if (path && (*dir != -1 || *path == '/') &&
+		place_next(&place, *dir, path, PLFS_PLACE_FOLLOW))
+		path = place.at;
+	int next = (int)RAW(SYS_openat, (long)from, path ? path : ".",
+		(long)(O_PATH | O_DIRECTORY | O_CLOEXEC));
+	if (out)
+		rc = path ? REAL(posix_spawn_file_actions_addchdir_np)(out, path)
+			  : REAL(posix_spawn_file_actions_addfchdir_np)(out, x->fd);
 	if (*dir >= 0)
 		RAW(SYS_close, (long)*dir);
-	*dir = -1;
-	if (next >= 0) {
-		*dir = (int)RAW(SYS_fcntl, (long)next, (long)F_DUPFD_CLOEXEC, (long)SPAWN_FD_LEAST);
-		RAW(SYS_close, (long)next);
-	}
-	return *dir >= 0;
+	*dir = next < 0 ? -1 : set_aside(a, next);
+	return rc;
 }
 
 /* Where the child is when it starts its program, as a descriptor that is to be closed, or AT_FDCWD
@@ -816,58 +860,34 @@ static bool follow(const struct actions *a, int i, const char *path, int *dir)
 static int directory_after(const struct actions *a)
 {
 	int dir = AT_FDCWD;
-	bool known = true;
-	for (int i = 0; a && i < a->n; i++) {
-		const struct action *x = &a->v[i];
-		if (x->kind == ADD_CHDIR)
-			known = (known || x->path[0] == '/') && follow(a, i, x->path, &dir);
-		else if (x->kind == ADD_FCHDIR)
-			known = follow(a, i, NULL, &dir);
-	}
-	return known ? dir : -1;
-}
-
-/* Is the program to be started? posix_spawnp looks along PATH for a name without a slash. */
-static bool is_served(const struct actions *a, const char *path, bool looks, char *const envp[])
-{
-	if (looks && path && !strchr(path, '/'))
-		return served_file(path, envp);
-	int dir = directory_after(a);
-	/* The child itself may have no such directory. */
-	bool yes = dir == -1 || served_at(dir, path, 0, envp);
-	if (dir >= 0)
-		RAW(SYS_close, (long)dir);
-	return yes;
+	for (int i = 0; a && i < a->n; i++)
+		if (a->v[i].kind == ADD_CHDIR || a->v[i].kind == ADD_FCHDIR)
+			follow(a, i, &dir, NULL);
+	return dir;
 }
 
 /* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
- * go to `opened`, and the directory in which the program begins to *at, if it is known. Returns an
- * errno. */
-__attribute__((noinline)) static int translate(const struct actions *a,
-	posix_spawn_file_actions_t *out, int *opened, int *opened_count, int *at)
+ * go to `opened`, behind what else the child needs. Returns an errno. */
+__attribute__((noinline)) static int translate(
+	const struct actions *a, posix_spawn_file_actions_t *out, int *opened, int *opened_count)
 {
 	/* Where relative paths begin. */
 	int dir = AT_FDCWD;
-	bool is_known = true;
 	int rc = 0;
 	for (int i = 0; i < a->n && rc == 0; i++) {
 		const struct action *x = &a->v[i];
 		switch (x->kind) {
 		case ADD_OPEN:
-			if ((!is_known && x->path[0] != '/') || !path_is_ours(dir, x->path, 0)) {
+			if ((dir == -1 && x->path[0] != '/') || !path_is_ours(dir, x->path, 0)) {
 				rc = REAL(posix_spawn_file_actions_addopen)(
 					out, x->fd, x->path, x->flags, x->mode);
 				break;
 			}
 			int fd = door_openat(dir, x->path, x->flags | O_CLOEXEC, x->mode);
+			fd = fd < 0 ? -1 : set_aside(a, fd);
 			if (fd < 0) {
 				rc = errno;
 				break;
-			}
-			int high = fcntl(fd, F_DUPFD_CLOEXEC, SPAWN_FD_LEAST);
-			if (high >= 0) {
-				door_close(fd);
-				fd = high;
 			}
 			opened[(*opened_count)++] = fd;
 			rc = REAL(posix_spawn_file_actions_adddup2)(out, fd, x->fd);
@@ -878,18 +898,9 @@ __attribute__((noinline)) static int translate(const struct actions *a,
 		case ADD_DUP2:
 			rc = REAL(posix_spawn_file_actions_adddup2)(out, x->fd, x->to);
 			break;
-		case ADD_CHDIR: {
-			__attribute__((cleanup(place_free))) struct place place = {0};
-			bool placed = (is_known || x->path[0] == '/') &&
-				      place_next(&place, dir, x->path, PLFS_PLACE_FOLLOW);
-			const char *path = placed ? place.at : x->path;
-			is_known = (is_known || x->path[0] == '/') && follow(a, i, path, &dir);
-			rc = REAL(posix_spawn_file_actions_addchdir_np)(out, path);
-			break;
-		}
+		case ADD_CHDIR:
 		case ADD_FCHDIR:
-			is_known = follow(a, i, NULL, &dir);
-			rc = REAL(posix_spawn_file_actions_addfchdir_np)(out, x->fd);
+			rc = follow(a, i, &dir, out);
 			break;
 		case ADD_CLOSEFROM:
 			rc = close_from(out, x->fd, opened, *opened_count);
@@ -899,7 +910,8 @@ __attribute__((noinline)) static int translate(const struct actions *a,
 			break;
 		}
 	}
-	*at = dir;
+	if (dir >= 0)
+		RAW(SYS_close, (long)dir);
 	return rc;
 }
 
@@ -907,34 +919,18 @@ typedef int spawn_call(pid_t *restrict, const char *restrict,
 	const posix_spawn_file_actions_t *restrict, const posix_spawnattr_t *restrict,
 	char *const[restrict], char *const[restrict]);
 
-/* A program in a container is made ready here. */
-static int spawn_program(spawn_call *call, pid_t *pid, const char *path,
-	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
-	char *const envp[], int scripts)
-{
-	ROOM(room);
-	struct program *p = (struct program *)room;
-	if (!p || !find_program(path, p))
-		return errno == ENOEXEC ? call(pid, path, fa, attr, argv, envp) : errno;
-	if (p->interpreter) {
-		WORDS(words, count_of(argv) + 4);
-		if (!words)
-			return ENOMEM;
-		fill_arguments(p, path, argv, words->at);
-		if (is_hidden(p->interpreter))
-			return can_interpret(p->interpreter, scripts)
-				       ? spawn_program(call, pid, p->interpreter, fa, attr,
-						 words->at, envp, scripts + 1)
-				       : errno;
-		return served_at(AT_FDCWD, p->interpreter, 0, envp)
-			       ? call(pid, p->interpreter, fa, attr, words->at, envp)
-			       : EPERM;
-	}
-	fd_path(p->line, p->image);
-	int rc = served_fd(p->image, path, envp) ? call(pid, p->line, fa, attr, argv, envp) : errno;
-	RAW(SYS_close, (long)p->image);
-	return rc;
-}
+/* A call of posix_spawn or posix_spawnp. */
+struct start {
+	spawn_call *call;
+	pid_t *pid;
+	const posix_spawn_file_actions_t *fa;
+	const posix_spawnattr_t *attr;
+	/* What `fa` holds. libc gets something else instead, if it is translated. */
+	const struct actions *actions;
+	bool is_translated;
+	/* Where the child is: directory_after. */
+	int dir;
+};
 
 /* Those that the child gets by dup2, whether exec would close them or not. */
 static void pass_locks(const struct actions *a)
@@ -944,32 +940,69 @@ static void pass_locks(const struct actions *a)
 			lock_pass(a->v[i].fd);
 }
 
-/* With the actions that libc gets instead of these. */
-__attribute__((noinline)) static int spawn_translated(spawn_call *call, bool is_ours, pid_t *pid,
-	const char *path, const struct actions *a, const posix_spawnattr_t *attr,
-	char *const argv[], char *const envp[])
+/* The actions are not to reach `image`, which the child needs; -1: nothing. */
+__attribute__((noinline)) static int start_translated(
+	const struct start *s, const char *path, char *const argv[], char *const envp[], int image)
 {
 	posix_spawn_file_actions_t translated;
-	int *opened = calloc((size_t)a->n, sizeof *opened), opened_count = 0, dir = AT_FDCWD;
+	int *opened = calloc((size_t)s->actions->n + 1, sizeof *opened), opened_count = 1;
 	int rc = opened ? REAL(posix_spawn_file_actions_init)(&translated) : ENOMEM;
 	if (rc == 0) {
-		rc = translate(a, &translated, opened, &opened_count, &dir);
+		opened[0] = image;
+		rc = translate(s->actions, &translated, opened, &opened_count);
 		share_with_process(SHARED_ALL);
-		pass_locks(a);
+		pass_locks(s->actions);
 		if (rc == 0)
-			rc = WITH_ENVIRONMENT(dir, envp,
-				!is_ours ? call(pid, path, &translated, attr, argv, given)
-					 : spawn_program(call, pid, path, &translated, attr, argv,
-						   given, 0),
-				ENOMEM);
-		if (dir >= 0)
-			RAW(SYS_close, (long)dir);
+			rc = s->call(s->pid, path, &translated, s->attr, argv, envp);
 		shared_with_process();
 		REAL(posix_spawn_file_actions_destroy)(&translated);
-		for (int i = 0; i < opened_count; i++)
+		for (int i = 1; i < opened_count; i++)
 			door_close(opened[i]);
 	}
 	free(opened);
+	return rc;
+}
+
+static int start(
+	const struct start *s, const char *path, char *const argv[], char *const envp[], int image)
+{
+	if (s->is_translated)
+		return start_translated(s, path, argv, envp, image);
+	share_with_process(SHARED_ALL);
+	pass_locks(s->actions);
+	int rc = s->call(s->pid, path, s->fa, s->attr, argv, envp);
+	shared_with_process();
+	return rc;
+}
+
+/* A program in a container is made ready here. */
+static int spawn_program(const struct start *s, const char *path, char *const argv[],
+	char *const envp[], int scripts)
+{
+	ROOM(room);
+	struct program *p = (struct program *)room;
+	if (!p || !find_program(s->dir, path, p))
+		return errno == ENOEXEC ? start(s, path, argv, envp, -1) : errno;
+	if (p->interpreter) {
+		WORDS(words, count_of(argv) + 4);
+		if (!words)
+			return ENOMEM;
+		fill_arguments(p, path, argv, words->at);
+		if (is_hidden(s->dir, p->interpreter))
+			return can_interpret(s->dir, p->interpreter, scripts)
+				       ? spawn_program(
+						 s, p->interpreter, words->at, envp, scripts + 1)
+				       : errno;
+		return served_at(s->dir, p->interpreter, 0, envp)
+			       ? start(s, p->interpreter, words->at, envp, -1)
+			       : EPERM;
+	}
+	int image = set_aside(s->actions, p->image);
+	if (image < 0)
+		return errno;
+	fd_path(p->head, image);
+	int rc = served_fd(image, path, envp) ? start(s, p->head, argv, envp, image) : errno;
+	RAW(SYS_close, (long)image);
 	return rc;
 }
 
@@ -980,35 +1013,48 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	spawn_lock();
 	struct actions *a = fa ? find_actions(fa) : NULL;
 	spawn_unlock();
-	bool ours = false, moves = false;
-	for (int i = 0; a && i < a->n; i++) {
-		const struct action *x = &a->v[i];
-		moves = moves || x->kind == ADD_CHDIR || x->kind == ADD_FCHDIR;
-		ours = ours || (x->kind == ADD_CHDIR && path_is_managed(AT_FDCWD, x->path)) ||
-		       (x->kind == ADD_OPEN && (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
-		       (x->kind == ADD_CLOSEFROM && atomic_load(&fd_limit) > 0);
-	}
+	struct start s = {call, pid, fa, attr, a, false, directory_after(a)};
+	bool is_there = path && path_is_there(path) && *path;
+	/* posix_spawnp looks along PATH. */
+	bool looks = call == REAL(posix_spawnp) && is_there && !strchr(path, '/');
 	ROOM(found);
-	if (!moves && call == REAL(posix_spawnp) && path && path_is_there(path) && *path &&
-		!strchr(path, '/') && found && served_find(path, found) && is_hidden(found))
+	if (looks && found && served_find(s.dir, path, found) && is_hidden(s.dir, found)) {
 		path = found;
-	if (!is_served(a, path, call == REAL(posix_spawnp), envp))
-		return EPERM;
-	/* The child is told where it is. */
-	ours = ours || (moves && flat_is_known());
-	/* Of a program that another directory has the child's exec says what it is. */
-	bool is_ours = !moves && strchr(path, '/') && is_hidden(path) && access(path, X_OK) == 0;
-	if (!ours) {
-		share_with_process(SHARED_ALL);
-		pass_locks(a);
-		int rc = WITH_ENVIRONMENT(AT_FDCWD, envp,
-			!is_ours ? call(pid, path, fa, attr, argv, given)
-				 : spawn_program(call, pid, path, fa, attr, argv, given, 0),
-			ENOMEM);
-		shared_with_process();
-		return rc;
+		looks = false;
 	}
-	return spawn_translated(call, is_ours, pid, path, a, attr, argv, envp);
+	int rc = EPERM;
+	if (looks ? served_file(s.dir, path, envp) : served_at(s.dir, path, 0, envp)) {
+		bool hidden = is_there && !looks && is_hidden(s.dir, path),
+		     is_ours = hidden && faccessat(s.dir, path, X_OK, 0) == 0,
+		     is_forbidden = hidden && !is_ours && errno == EACCES;
+		bool moves = false;
+		for (int i = 0; a && i < a->n; i++) {
+			const struct action *x = &a->v[i];
+			moves = moves || x->kind == ADD_CHDIR || x->kind == ADD_FCHDIR;
+			s.is_translated = s.is_translated ||
+					  (x->kind == ADD_CHDIR &&
+						  path_is_managed(AT_FDCWD, x->path)) ||
+					  (x->kind == ADD_OPEN &&
+						  (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
+					  (x->kind == ADD_CLOSEFROM &&
+						  (is_ours || atomic_load(&fd_limit) > 0));
+		}
+		/* The child is told where it is. */
+		s.is_translated = s.is_translated || (moves && flat_is_known());
+		/* From here on paths are what the kernel takes them for. */
+		s.call = is_ours ? REAL(posix_spawn) : call;
+		rc = WITH_ENVIRONMENT(s.dir, envp,
+			is_ours ? spawn_program(&s, path, argv, given, 0)
+				: start(&s, path, argv, given, -1),
+			ENOMEM);
+		/* The kernel does not see it. */
+		if (rc == ENOENT && is_forbidden &&
+			RAW(SYS_faccessat, (long)s.dir, path, (long)F_OK) < 0)
+			rc = EACCES;
+	}
+	if (s.dir >= 0)
+		RAW(SYS_close, (long)s.dir);
+	return rc;
 }
 
 EXPORT int posix_spawn(pid_t *restrict pid, const char *restrict path,

@@ -101,4 +101,36 @@ int main(int argc, char **argv)
 END_OF_C
 gcc -w -o starts starts.c
 ./starts ./machine ./script ./argument ./none ./nowhere ./perl ./unended ./empty ./closed ./missing 2> /dev/null
+# The kernel looks at 256 bytes of a script: what is longer was no program here, and a shell ran it.
+# An argument is cut there, a name has to be whole; blanks and zeros count.
+python3 -c 'import os
+def script(name, first):
+    with open(name, "wb") as f:
+        f.write(first)
+    os.chmod(name, 0o755)
+script("long.argument", b"#!/bin/echo " + b"a" * 300 + b"\nrest\n")
+script("long.blanks", b"#!/bin/echo" + b" " * 300 + b"b\nrest\n")
+script("long.name", b"#!/bin/" + b"a" * 300 + b"\nrest\n")
+script("long.all_blanks", b"#!" + b" " * 300)
+for n in 254, 255, 256, 257:
+    name = b"#!" + b"/" * (n - 10) + b"bin/echo"
+    script("long.%d" % n, name + b"\nrest\n")
+    script("long.%d.unended" % n, name)
+    script("long.%d.blank" % n, name + b" \t\nrest\n")
+    script("long.%d.blanks" % n, b"#!" + b" " * (n - 11) + b"/bin/echo x\n")
+    script("long.%d.cut" % n, b"#!/bin/echo " + b"c" * (n - 13) + b" d\n")
+script("long.no_name", b"#!")
+script("long.no_name_blanks", b"#! \t ")
+script("long.no_name_line", b"#! \t \n")
+script("long.zero", b"#!/bin/echo\0x y\nrest\n")
+script("long.zero_in_argument", b"#!/bin/echo x\0y\nrest\n")
+script("long.no_argument", b"#!/bin/echo ")
+script("long.no_kind", b"\x7fELF" + b"\0" * 100)'
+./starts ./long.* 2> /dev/null
+rm long.*
+# The environment of a child that gets an empty one was lost when it was longer than 8 KiB: the
+# child read a superblock.
+echo data > data
+long=$(head -c 9000 /dev/zero | tr '\0' x)
+PLFS_T_LONG=$long bash -c 'env -i cat data; env -i bash -c "cat data"'
 rm starts

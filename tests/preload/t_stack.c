@@ -123,6 +123,20 @@ static int starts(
 	return spawn(&pid, path, NULL, NULL, arguments, environ) || reap(pid) ? -1 : 0;
 }
 
+static int starts_with_actions(const char *path)
+{
+	char *arguments[] = {"true", NULL};
+	pid_t pid;
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addchdir_np(&actions, ".");
+	posix_spawn_file_actions_addopen(&actions, 0, path, O_RDONLY, 0);
+	posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+	int rc = posix_spawn(&pid, path, &actions, NULL, arguments, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	return rc || reap(pid) ? -1 : 0;
+}
+
 static char *const none[] = {NULL};
 
 /* What starts programs. */
@@ -135,6 +149,8 @@ static char *const none[] = {NULL};
 	CALL(starts("true", posix_spawnp)) \
 	CALL(starts("./program", posix_spawn)) \
 	CALL(starts("./script", posix_spawn)) \
+	CALL(starts_with_actions("./program")) \
+	CALL(starts_with_actions("./script")) \
 	CALL(is_right(system("exit 3") == 3 << 8))
 
 #define CALL(call) \
