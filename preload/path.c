@@ -14,7 +14,15 @@ void path_start(void)
 
 char *fd_path(char path[FD_PATH_ROOM], int fd)
 {
-	snprintf(path, FD_PATH_ROOM, "%s/fd/%d", own_proc, fd);
+	/* snprintf takes more stack than a call of ours may. */
+	char digits[10];
+	int n = 0;
+	for (unsigned left = (unsigned)fd; n == 0 || left > 0; left /= 10)
+		digits[n++] = (char)('0' + left % 10);
+	char *at = stpcpy(stpcpy(path, own_proc), "/fd/");
+	while (n > 0)
+		*at++ = digits[--n];
+	*at = 0;
 	return path;
 }
 
