@@ -715,7 +715,7 @@ ALIAS(ftruncate, ftruncate64);
 static bool truncate_plain(const char *path, off_t size, int64_t *rc)
 {
 	char link[FD_PATH_ROOM];
-	int saved = errno, fd = (int)RAW(SYS_openat, AT_FDCWD, path, (long)(O_PATH | O_CLOEXEC));
+	int saved = errno, fd = door_openat(AT_FDCWD, path, O_PATH | O_CLOEXEC, 0);
 	fd_path(link, fd);
 	bool done = fd >= 0 && PLFS(plfs_door_stays_plain(link)) == 1;
 	if (done)
