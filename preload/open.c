@@ -798,6 +798,24 @@ EXPORT int dup3(int from, int to, int flags)
 	return door_dup_to(from, to, flags, true);
 }
 
+/* The same without a descriptor for the look, for which there is no room: range by range, between
+ * libplfs's own. */
+static int close_between(unsigned first, unsigned last)
+{
+	/* No number above is one of those (RECORDED_FDS of libplfs). */
+	const unsigned end = 131072;
+	for (unsigned from = first; from <= last && from < end; from++) {
+		unsigned to = from;
+		while (to <= last && to < end && !fd_is_owned((int)to))
+			to++;
+		unsigned until = to < end && to <= last ? to - 1 : last;
+		if (to > from && RAW(SYS_close_range, (long)from, (long)until, 0L) < 0)
+			return -1;
+		from = to;
+	}
+	return first < end ? 0 : (int)RAW(SYS_close_range, (long)first, (long)last, 0L);
+}
+
 /* Closes first..last natively, except libplfs's own descriptors. */
 static int close_plain(unsigned first, unsigned last)
 {
@@ -833,9 +851,10 @@ static int close_plain(unsigned first, unsigned last)
 			}
 		}
 	}
+	int rc = dir < 0 ? close_between(first, last) : (int)RAW(SYS_close, dir);
 	if (is_held)
 		plfs_door_release_numbers();
-	return dir < 0 ? -1 : (RAW(SYS_close, dir), 0);
+	return rc;
 }
 
 EXPORT int close_range(unsigned first, unsigned last, int flags)

@@ -154,11 +154,33 @@ static void spawned(void)
 	show("inherited");
 }
 
+/* A full table is emptied, which once needed a descriptor. */
+static void full_table(void)
+{
+	struct rlimit old, limit;
+	int fd = make("kept", "kept"), last = fd, next;
+	getrlimit(RLIMIT_NOFILE, &old);
+	limit = old;
+	limit.rlim_cur = 300;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	while ((next = open("/dev/null", O_RDONLY)) >= 0)
+		last = next > last ? next : last;
+	R(errno == EMFILE);
+	R(close_range((unsigned)fd + 1, ~0U, 0));
+	R(fcntl(last, F_GETFD));
+	R(pwrite(fd, "K", 1, 0));
+	R(close(open("/dev/null", O_RDONLY)));
+	setrlimit(RLIMIT_NOFILE, &old);
+	close(fd);
+	show("kept");
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
 	spawned();
 	file_size();
 	rewrites_pass_the_limit();
+	full_table();
 	return 0;
 }
