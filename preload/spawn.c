@@ -188,7 +188,8 @@ static void fill_arguments(
 }
 
 /* Room for the words of an environment or of arguments, to the end of the block: there may be many,
- * and the stack small. NULL: there is none, and errno says so. */
+ * and the stack small. NULL: there is none, and errno says so. Of parts of pages ThreadSanitizer
+ * does not see that they are given back (room_get). */
 struct words {
 	size_t bytes;
 	char *at[];
@@ -197,6 +198,7 @@ struct words {
 static struct words *words_get(size_t count)
 {
 	size_t bytes = sizeof(struct words) + count * sizeof(char *);
+	bytes = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
 	struct words *words = (struct words *)RAW(SYS_mmap, NULL, bytes,
 		(long)(PROT_READ | PROT_WRITE), (long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
 	if (words == MAP_FAILED) {
