@@ -5,7 +5,6 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
@@ -95,7 +94,7 @@ impl Passing {
                 Err(other) => now = other,
             }
             if now & ALONE != 0 {
-                thread::yield_now();
+                rustix::thread::sched_yield();
             }
         }
     }
@@ -115,7 +114,7 @@ pub(super) fn hold_numbers() -> bool {
         if begun.get_or_insert_with(Instant::now).elapsed() > ALONE_WAIT {
             return false;
         }
-        thread::yield_now();
+        rustix::thread::sched_yield();
     }
     true
 }
