@@ -58,7 +58,7 @@ static int forks(void)
 	usleep(75000);
 	pid_t pid = fork();
 	if (pid == 0) {
-		alarm(5);
+		alarm(60);
 		_exit(open("two", O_RDWR | O_CREAT, 0644) < 0);
 	}
 	R(reap(pid));
