@@ -218,13 +218,12 @@ bool description_tag_lock(struct description *d, int lock_fd)
 
 bool description_tag(struct description *d, int fd)
 {
-	int64_t tag = description_tag_of(d);
 	struct stat st;
-	if (tag < 0 || REAL(fstat)(fd, &st) < 0)
+	if (description_tag_of(d) < 0 || REAL(fstat)(fd, &st) < 0)
 		return false;
 	d->dev = st.st_dev;
 	d->ino = st.st_ino;
-	return RAW(SYS_lseek, (long)fd, tag, (long)SEEK_SET) == tag;
+	return description_tag_lock(d, fd);
 }
 
 /* The position of fd if it may be a tag, else -1. */

@@ -204,6 +204,12 @@ static __attribute__((noinline)) ssize_t write_to_limit(struct ofd *o, const str
 	return write_or_append(o, cut, whole + 1, at, appends);
 }
 
+/* Linux appends whatever the offset if O_APPEND is set. */
+static inline bool ofd_appends(struct ofd *o, int rwf)
+{
+	return (ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND);
+}
+
 /* Writes `len` bytes, and where from is in *at then: with O_APPEND not where it said. */
 static inline ssize_t write_at(
 	struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t *at, int rwf)
@@ -215,8 +221,7 @@ static inline ssize_t write_at(
 		if (len <= 0)
 			return -EFAULT;
 	}
-	/* Linux appends whatever the offset if O_APPEND is set. */
-	bool appends = (ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND);
+	bool appends = ofd_appends(o, rwf);
 	uint64_t limit = atomic_load_explicit(&size_limit, memory_order_relaxed);
 	return __builtin_expect(limit == UINT64_MAX, 1)
 		       ? write_or_append(o, iov, n, at, appends)
@@ -295,7 +300,7 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 		return len;
 	description_lock(o->shared);
 	ofd_learn_flags(o, fd);
-	bool appends = (ofd_flags(o) & O_APPEND) || (rwf & RWF_APPEND);
+	bool appends = ofd_appends(o, rwf);
 	/* Other programs move the kernel's without our lock: it is moved first, in one step, so
 	 * that nobody else writes there, and back by what was not written. */
 	ssize_t most = (size_t)len < MOVE_MAX ? len : (ssize_t)MOVE_MAX;
