@@ -161,7 +161,7 @@ impl Store for PosixStore {
     fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn StoreFile>> {
         let _passing = Passing::new();
         if how.number == Number::Unmoved {
-            let fd = HighFd::opened(|| self.open_fd(path, how))?;
+            let fd = HighFd::unmoved(|| self.open_fd(path, how))?;
             return Ok(Arc::new(PosixFile(Fd::Own(fd))));
         }
         let fd = self.open_fd(path, how)?;

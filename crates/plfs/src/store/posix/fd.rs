@@ -221,7 +221,7 @@ impl HighFd {
 
     /// Takes over what `open` gives, which is not closed, and is above the base all the same: the
     /// numbers below are taken meanwhile. Behind standard error at least, if the limit is low.
-    pub(super) fn opened(open: impl FnOnce() -> Result<OwnedFd>) -> Result<HighFd> {
+    pub(super) fn unmoved(open: impl FnOnce() -> Result<OwnedFd>) -> Result<HighFd> {
         let limit = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let base = base_fd();
         let least = if (base as u64) < limit { base } else { BEHIND_STANDARD };
