@@ -142,6 +142,10 @@ unsafe fn unlink_at(dirfd: c_int, path: *const c_char, at: &Path) -> Result<i64>
     }
     let container = plfs.container_to_remove(at);
     match rustix::fs::unlinkat(dir, path, AtFlags::empty()) {
+        // It was packed at this moment.
+        Err(Errno::NOENT) if plfs.packed_stat(at)?.is_some() => {
+            return Ok(plfs.unlink(at).map(|()| 0)?);
+        }
         Err(Errno::NOENT) => {
             must_not_lead_through_file(at)?;
             return Err(Errno::NOENT.into());

@@ -222,9 +222,13 @@ fn open(
     let create = flags & libc::O_CREAT != 0 && flags & libc::O_PATH == 0;
     let access = access_of(flags);
     let writes = (access.write || flags & libc::O_TRUNC != 0) && flags & libc::O_PATH == 0;
-    let Some(small) = plfs.small(at, create && !is_dir && plfs.is_mounted(at), writes)? else {
-        return elsewhere(at);
+    let small = match plfs.small(at, create && !is_dir && plfs.is_mounted(at), writes) {
+        Err(error) if plfs.forgets_gone(&error) => {
+            return open(at, is_dir, (flags, mode, spare), out);
+        }
+        small => small?,
     };
+    let Some(small) = small else { return elsewhere(at) };
     if is_dir || flags & libc::O_DIRECTORY != 0 {
         return Err(Errno::NOTDIR.into());
     }
@@ -262,6 +266,9 @@ fn open(
         // Somebody has made another kind of file meanwhile.
         Err(error) if is_new && !options.exclusive && error.errno() == Errno::EXIST => {
             return elsewhere(at);
+        }
+        Err(error) if plfs.forgets_gone(&error) => {
+            return open(at, is_dir, (flags, mode, spare), out);
         }
         other => other?,
     };

@@ -163,6 +163,14 @@ pub enum Error {
         /// "hard links between directories", "symbolic links", "permissions".
         what: &'static str,
     },
+    /// All files have moved out of a pack, and it was removed, since somebody found it.
+    #[error("the pack of {} was removed, and its files are ordinary ones now: open the file again", dir.display())]
+    PackGone {
+        /// Its directory.
+        dir: PathBuf,
+        /// Device and inode that its name had.
+        identity: (u64, u64),
+    },
     /// Others have declared this node dead, and go on without it.
     #[error(
         "this node was declared dead while it wrote to {} (log set {set:08x} is fenced: `plfs check --clear-marks` was run, or a host of the same name was started): what it wrote \
@@ -207,9 +215,10 @@ impl Error {
             | Error::NeedsNewer { .. }
             | Error::CloseToOpen { .. }
             | Error::Unfit { .. } => Errno::OPNOTSUPP,
-            Error::MissingContainer { .. } | Error::StaleStub { .. } | Error::Fenced { .. } => {
-                Errno::STALE
-            }
+            Error::MissingContainer { .. }
+            | Error::StaleStub { .. }
+            | Error::PackGone { .. }
+            | Error::Fenced { .. } => Errno::STALE,
             Error::Unreachable { why, .. } => why.errno(),
             Error::Poisoned { first } => first.errno(),
         }

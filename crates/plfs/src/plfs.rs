@@ -266,8 +266,12 @@ impl Plfs {
         }
         let may_be_new = options.create && options.writers == Writers::Unknown;
         let writes = options.access.write || options.truncate;
-        if let Some(small) = self.small(path, may_be_new, writes)? {
-            return self.open_small(small, options).map(Opened::Plain);
+        let small = self.beside_unpack(|| {
+            let small = self.small(path, may_be_new, writes)?;
+            small.map(|small| self.open_small(small, options)).transpose()
+        })?;
+        if let Some(file) = small {
+            return Ok(Opened::Plain(file));
         }
         let mut lost = false;
         loop {

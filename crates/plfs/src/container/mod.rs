@@ -30,4 +30,6 @@ pub use directory::{
 pub(crate) use layout::WRITTEN_TO;
 pub use layout::{Container, find_root, read_name};
 pub(crate) use layout::{in_roots, log_sets, root_of};
-pub use pack::{find_pack, is_hidden, is_map, is_of_pack, is_pack, make_pack, pack_in_container};
+pub use pack::{
+    find_pack, is_hidden, is_map, is_of_pack, is_pack, is_pack_at, make_pack, pack_in_container,
+};

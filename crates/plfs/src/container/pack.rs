@@ -60,29 +60,46 @@ fn open(
     path: PathBuf,
     is_wanted: impl FnOnce(&Stat) -> bool,
 ) -> Result<Option<Container>> {
-    let file = match store.open(&path, Open::READ.briefly()) {
-        Err(Errno::NOENT) => return Ok(None),
-        other => other.at("open", &path)?,
+    let Some((superblock, stat)) = superblock_at(store.as_ref(), &path, is_wanted)? else {
+        return Ok(None);
     };
-    let stat = file.stat().at("stat", &path)?;
+    let found = Container::locate(store.clone(), superblock, &path, &stat, &config.mounts)?;
+    Ok(Some(found.opened(stat.uid, stat.gid)))
+}
+
+/// Whether a file is a name of a pack, or may be one.
+pub fn is_pack_at(store: &dyn Store, path: &Path) -> bool {
+    let found = superblock_at(store, path, |_| true);
+    !matches!(found, Ok(None) | Err(Error::NotAContainer { .. }))
+}
+
+fn superblock_at(
+    store: &dyn Store,
+    path: &Path,
+    is_wanted: impl FnOnce(&Stat) -> bool,
+) -> Result<Option<(Superblock, Stat)>> {
+    let not_one = || Error::NotAContainer { path: path.to_path_buf() };
+    let file = match store.open(path, Open::READ.briefly()) {
+        Err(Errno::NOENT) => return Ok(None),
+        other => other.at("open", path)?,
+    };
+    let stat = file.stat().at("stat", path)?;
     if !is_wanted(&stat) {
         return Ok(None);
     }
     if stat.kind != Kind::File || stat.len != FILE_BYTES as u64 {
-        return Err(Error::NotAContainer { path });
+        return Err(not_one());
     }
     let mut bytes = [0; FILE_BYTES];
-    let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
-    let superblock = match Superblock::decode_pack(&bytes[..n]) {
-        Ok(superblock) => superblock,
-        Err(SuperError::NotASuperblock) => return Err(Error::NotAContainer { path }),
+    let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", path)?;
+    match Superblock::decode_pack(&bytes[..n]) {
+        Ok(superblock) => Ok(Some((superblock, stat))),
+        Err(SuperError::NotASuperblock) => Err(not_one()),
         Err(SuperError::Unknown { major, features }) => {
-            return Err(Error::UnknownFormat { path, major, features });
+            Err(Error::UnknownFormat { path: path.to_path_buf(), major, features })
         }
-        Err(SuperError::Bad(bad)) => return Err(Error::of_bytes(&path, bad)),
-    };
-    let found = Container::locate(store.clone(), superblock, &path, &stat, &config.mounts)?;
-    Ok(Some(found.opened(stat.uid, stat.gid)))
+        Err(SuperError::Bad(bad)) => Err(Error::of_bytes(path, bad)),
+    }
 }
 
 /// The pack of the directory `dir`, which is made if there is none. It is for all whom the

@@ -161,14 +161,15 @@ impl Pack {
         let seen =
             CommitHorizon { max_stamp: state.index.max_stamp, is_new: state.index.read.is_empty() };
         let identity = Identity::of_this_process(self.container.store.user());
-        let set = Arc::new(LogSet::join(
+        let set = LogSet::join(
             self.container.clone(),
             &self.config,
             seen,
             Wanted::WithTray,
             || identity.mark(),
             complete,
-        )?);
+        );
+        let set = Arc::new(set.map_err(|error| self.perhaps_gone(error))?);
         let data = data_log(&self.container, &set, self.config.buffer_bytes);
         state.index.node = Node::Member(set.clone());
         state.writer = Some(Writer::new(set, data));

@@ -8,9 +8,10 @@ use plfs_pack::Found;
 
 use super::index::{Node, PackIndex};
 use super::{Pack, State};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lifecycle;
 use crate::log::{NodeLog, node_log};
+use crate::store::{Errno, Links};
 use crate::sync::lock;
 
 impl Pack {
@@ -29,6 +30,20 @@ impl Pack {
     }
 
     pub(super) fn look(&self, state: &mut State) -> Result<()> {
+        self.look_at_all(state).map_err(|error| self.perhaps_gone(error))
+    }
+
+    /// What an error says if it is that the whole pack was removed.
+    pub(super) fn perhaps_gone(&self, error: Error) -> Error {
+        let container = &self.container;
+        let is_gone = || container.store.stat(&container.dir, Links::Stay) == Err(Errno::NOENT);
+        match error.errno() == Errno::NOENT && is_gone() {
+            true => Error::PackGone { dir: self.dir(), identity: container.identity },
+            false => error,
+        }
+    }
+
+    fn look_at_all(&self, state: &mut State) -> Result<()> {
         // Before: what comes while logs are read is perhaps not read.
         let rings = self.bell.rings();
         let node_end = state.writer.as_ref().map(|writer| writer.set.index_end());

@@ -15,7 +15,7 @@ use plfs_format::pack;
 
 use super::Plfs;
 use super::small::{Packs, parts, temporary};
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::file::Packed;
 use crate::pack::{Pack, PackOpen, PackStat};
 use crate::packs::{OpenPack, Wanted};
@@ -40,19 +40,21 @@ impl Plfs {
     /// What the pack has by the name `path`, if that is what the name shows.
     pub fn shown_in(&self, pack: &OpenPack, path: &Path) -> Result<Option<PackStat>> {
         let Some((_, name)) = parts(path) else { return Ok(None) };
-        if pack.is_changing() {
-            match self.process.store.stat(path, Links::Stay) {
-                Ok(_) => return Ok(None),
-                // It may have moved a moment ago, on another node.
-                Err(Errno::NOENT) => match pack.refresh() {
-                    // All have moved out, and the pack went.
-                    Err(error) if error.errno() == Errno::NOENT => return Ok(None),
-                    other => other?,
-                },
-                Err(errno) => return Err(errno).at("stat", path),
+        let shown = || {
+            if pack.is_changing() {
+                match self.process.store.stat(path, Links::Stay) {
+                    Ok(_) => return Ok(None),
+                    // It may have moved a moment ago, on another node.
+                    Err(Errno::NOENT) => pack.refresh()?,
+                    Err(errno) => return Err(errno).at("stat", path),
+                }
             }
+            stat_in(pack, name)
+        };
+        match shown() {
+            Err(Error::PackGone { .. }) => Ok(None),
+            other => other,
         }
-        stat_in(pack, name)
     }
 
     /// Until this is dropped nobody moves files of the directory into its pack, or out of it.

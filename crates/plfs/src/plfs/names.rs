@@ -5,7 +5,6 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 use plfs_format::name;
-use plfs_format::pack;
 use plfs_format::superblock::Superblock;
 
 use super::{OpenOptions, Opened, Plfs, may_be_logical};
@@ -156,11 +155,15 @@ impl Plfs {
         if self.unlink_flat(path)? {
             return Ok(());
         }
-        if let Some(done) = self.unlink_changing(path)? {
-            return Ok(done);
-        }
-        if let Some((pack, name)) = self.in_pack(path, Wanted::Change(dir))? {
-            return self.unlink_packed(&pack, name, path);
+        let packed = self.beside_unpack(|| {
+            if let Some(done) = self.unlink_changing(path)? {
+                return Ok(Some(done));
+            }
+            let found = self.in_pack(path, Wanted::Change(dir))?;
+            found.map(|(pack, name)| self.unlink_packed(&pack, name, path)).transpose()
+        })?;
+        if packed.is_some() {
+            return Ok(());
         }
         let container = self.container_to_remove(path);
         self.process.store.unlink(path).at("remove", path)?;
@@ -178,7 +181,8 @@ impl Plfs {
         }
         let store = &self.process.store;
         let mut entries = store.list(path).at("list", path)?;
-        let is_own = |name: &std::ffi::OsStr| container::is_layout(name) || name == pack::NAME;
+        let is_own =
+            |name: &std::ffi::OsStr| container::is_layout(name) || container::is_of_pack(name);
         if !entries.iter().all(|entry| is_own(&entry.name)) {
             return store.rmdir(path).at("remove the directory", path);
         }
@@ -215,11 +219,12 @@ impl Plfs {
         if self.rename_flat(from, to, How::Rename)? {
             return Ok(());
         }
-        if let Some(done) = self.rename_changing(from, to)? {
-            return Ok(done);
-        }
-        if let Some(done) = self.rename_packed(from, to)? {
-            return Ok(done);
+        let packed = self.beside_unpack(|| match self.rename_changing(from, to)? {
+            None => self.rename_packed(from, to),
+            done => Ok(done),
+        })?;
+        if packed.is_some() {
+            return Ok(());
         }
         self.rename_with(from, to, || self.process.store.rename(from, to).at("rename", from))
     }

@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 
 use plfs_format::layout::Workload;
 use plfs_format::pack;
-use plfs_format::superblock::FILE_BYTES;
 
 use super::{OpenOptions, Plfs};
 use crate::container;
-use crate::error::{At, Result};
+use crate::error::{At, Error, Result};
 use crate::file::{Access, File, Packed};
 use crate::log::Durability;
 use crate::pack::{FileId, Pack, PackOpen, PackOptions, PackStat, Since};
@@ -279,6 +278,25 @@ impl Plfs {
         }
     }
 
+    /// What `act` gives, which changes what a path leads to. If a pack that it found is removed
+    /// before it comes to that, it has changed nothing, and begins anew.
+    pub(super) fn beside_unpack<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        loop {
+            match act() {
+                Err(error) if self.forgets_gone(&error) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether a call failed because the pack that it found was removed: then that is not found
+    /// again.
+    pub fn forgets_gone(&self, error: &Error) -> bool {
+        let Error::PackGone { identity, .. } = error else { return false };
+        self.process.packs.give_up(*identity);
+        true
+    }
+
     /// Whether the process has found a pack yet.
     pub fn knows_packs(&self) -> bool {
         self.process.packs.any()
@@ -340,14 +358,14 @@ impl Plfs {
 
     /// A handle on the file of a pack with this path; `None` if it is none.
     pub fn open_packed(&self, path: &Path, options: OpenOptions) -> Result<Option<File>> {
-        if options.access.write && self.is_changing(path)? {
-            self.before_write(path)?;
-        }
-        let wanted = if options.access.write { Wanted::Change(None) } else { Wanted::Know };
-        match self.in_pack(path, wanted)? {
-            Some(found) => self.open_in(found, path, options).map(Some),
-            None => Ok(None),
-        }
+        self.beside_unpack(|| {
+            if options.access.write && self.is_changing(path)? {
+                self.before_write(path)?;
+            }
+            let wanted = if options.access.write { Wanted::Change(None) } else { Wanted::Know };
+            let found = self.in_pack(path, wanted)?;
+            found.map(|found| self.open_in(found, path, options)).transpose()
+        })
     }
 
     fn open_in(&self, (pack, name): Packs<'_>, path: &Path, options: OpenOptions) -> Result<File> {
@@ -366,7 +384,11 @@ impl Plfs {
     /// and owner as they shall be.
     ///
     /// EEXIST if there is another kind of file; with `exclusive` if there is anything.
-    pub fn create_packed(
+    pub fn create_packed(&self, path: &Path, options: OpenOptions, of: (u32, u32)) -> Result<File> {
+        self.beside_unpack(|| self.create_in_pack(path, options, of))
+    }
+
+    fn create_in_pack(
         &self,
         path: &Path,
         options: OpenOptions,
@@ -610,6 +632,8 @@ impl Plfs {
     /// outside.
     pub(super) fn take_back(&self, dir: &Path) -> Result<()> {
         let store = &self.process.store;
+        // Who moves a file out has his turn as long as there is a copy.
+        let _turn = self.turn(dir)?;
         let prefix = format!("{}.", pack::NAME);
         for entry in store.list(dir).at("list", dir)? {
             let (path, name) = (dir.join(&entry.name), dir.join(pack::NAME));
@@ -618,7 +642,7 @@ impl Plfs {
             }
             match store.stat(&path, Links::Stay) {
                 Ok(stat) if stat.kind != Kind::File => {}
-                Ok(stat) if stat.len == FILE_BYTES as u64 => {
+                Ok(_) if container::is_pack_at(store.as_ref(), &path) => {
                     if store.stat(&name, Links::Stay) == Err(Errno::NOENT) {
                         store.rename(&path, &name).at("rename", &path)?;
                         self.process.packs.forget_dirs();

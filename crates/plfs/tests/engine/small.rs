@@ -15,6 +15,7 @@ use plfs::store::{
 };
 use plfs::{Access, Config, File, Layout, OpenOptions, PackPlace, Plfs, Repacked, Workload};
 use plfs_format::mark::Mark;
+use plfs_format::superblock::FILE_BYTES;
 use plfs_testkit::{Call, FaultStore, MemStore, Op, explored};
 
 use crate::scratch::fresh_dir;
@@ -791,6 +792,137 @@ fn a_listing_has_all_names_of_a_directory_that_is_unpacked_at_any_call_of_it() {
         }
         assert!(calls > 2, "{calls} calls");
     }
+}
+
+/// Runs `act` beside another thread, for a moment: it may have to wait for the one that calls.
+fn begin(act: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let beside = std::thread::spawn(move || {
+        act();
+        let _ = done.send(());
+    });
+    let _ = is_done.recv_timeout(Duration::from_millis(20));
+    beside
+}
+
+type Act = fn(&Plfs) -> plfs::Result<Option<Vec<u8>>>;
+
+/// Changes the file "b", which has the byte b, beside "a". Gives what it has from then on.
+const ACTS: [(&str, Act); 5] = [
+    ("truncate", |plfs| write_b(plfs, OpenOptions { truncate: true, ..WRITE }, b"new")),
+    ("append", |plfs| write_b(plfs, WRITE, b"bnew")),
+    ("unlink", |plfs| plfs.unlink(&at("b")).map(|()| None)),
+    ("rename", |plfs| plfs.rename(&at("a"), &at("b")).map(|()| Some(b"a".to_vec()))),
+    ("create", |plfs| {
+        let there = write_b(plfs, OpenOptions { exclusive: true, ..WRITE }, b"new");
+        assert_eq!(errno(there), Errno::EXIST);
+        Ok(Some(b"b".to_vec()))
+    }),
+];
+
+/// Opens "b" and writes what is missing of `bytes`.
+fn write_b(plfs: &Plfs, options: OpenOptions, bytes: &[u8]) -> plfs::Result<Option<Vec<u8>>> {
+    let file = plfs.open(&at("b"), options)?.file();
+    let from = file.len()?;
+    let missing = &bytes[from as usize..];
+    assert_eq!(file.write_at(missing, from)?, missing.len());
+    file.close().map(|()| Some(bytes.to_vec()))
+}
+
+/// Unpacks the directory, unless somebody writes a file of it at the moment.
+fn unpack(world: &World) -> Box<dyn FnOnce() + Send> {
+    let unpacker = world.plfs();
+    Box::new(move || {
+        let done = unpacker.unpack_dir(Path::new(DIR), Duration::ZERO, go_on);
+        assert!(done.is_ok() || errno(done) == Errno::BUSY);
+    })
+}
+
+/// Runs each act with `meanwhile` beside it, begun at each of its calls in turn: what the process
+/// was told holds, and of failures that the file moves, or has moved away below it.
+fn acts_beside(
+    fill: impl Fn(&World),
+    meanwhile: impl Fn(&World) -> Box<dyn FnOnce() + Send>,
+    is_known: bool,
+) {
+    let mut tried = 0;
+    for (act, does) in ACTS {
+        for n in 1.. {
+            let world = World::new();
+            fill(&world);
+            let store = FaultStore::new(Arc::new(world.memory.clone()));
+            let plfs = world.on(Arc::new(store.clone()));
+            if is_known {
+                assert_eq!(content(&plfs, "b").unwrap(), b"b");
+            }
+            store.reset();
+            let (begun, others) = std::sync::mpsc::channel();
+            let other = meanwhile(&world);
+            store.before_call(n, move || begun.send(begin(other)).unwrap());
+            let said = does(&plfs);
+            drop(plfs);
+            let log = store.log();
+            let Ok(other) = others.try_recv() else { break };
+            other.join().unwrap();
+            let what = || format!("{act}, known {is_known}, at call {n} of {log:?}");
+            let found = match content(&world.plfs(), "b") {
+                Err(error) if error.errno() == Errno::NOENT => None,
+                found => Some(found.unwrap_or_else(|error| panic!("{error}: {}", what()))),
+            };
+            match said {
+                Ok(now) => assert_eq!(found, now, "{}", what()),
+                Err(error) => {
+                    let is_moving = matches!(error.errno(), Errno::STALE | Errno::BUSY);
+                    assert!(is_moving, "{error}: {}", what());
+                }
+            }
+            tried += 1;
+        }
+    }
+    assert!(tried > 30, "{tried}");
+}
+
+/// A directory is unpacked to the end while a process comes to a file of it, which takes longer
+/// than `plfs unpack` waits for it: it was told ENOENT of a file that was there all the time.
+#[test]
+fn who_comes_to_a_file_while_its_pack_is_removed_goes_on_with_the_ordinary_one() {
+    let fill = |world: &World| {
+        let maker = world.plfs();
+        ["a", "b", "c"].iter().for_each(|name| put(&maker, name, name.as_bytes()));
+    };
+    for is_known in [false, true] {
+        acts_beside(fill, unpack, is_known);
+    }
+}
+
+/// `plfs unpack` was killed, so who opens a file to write it moves it out. `plfs pack` or `plfs
+/// unpack` begins to go on at any call of that, and took the copy for one that the killed one had
+/// left: he was told ENOENT of a file that was there.
+#[test]
+fn a_mover_keeps_his_copy_when_another_one_clears_up_what_a_killed_one_left() {
+    let fill = |world: &World| {
+        let maker = world.plfs();
+        ["a", "b", "c"].iter().for_each(|name| put(&maker, name, name.as_bytes()));
+        drop(maker);
+        let store = FaultStore::new(Arc::new(world.memory.clone()));
+        store.fail_matching(&format!("{DIR}/.plfs-pack.out/a"), Op::Open, Errno::IO);
+        let killed = world.on(Arc::new(store.clone()));
+        let died = killed.unpack_dir(Path::new(DIR), Duration::ZERO, go_on);
+        assert_eq!(errno(died), Errno::IO);
+    };
+    acts_beside(fill, unpack, true);
+}
+
+/// A file that is as long as the name of a pack, of a mover that was killed, was kept for one: its
+/// directory could not be removed any more.
+#[test]
+fn a_copy_as_long_as_the_name_of_a_pack_is_none() {
+    let world = World::new();
+    let plfs = world.plfs();
+    put(&plfs, "f", b"f");
+    world.put(".plfs-pack.0123456789abcdef", &[0; FILE_BYTES]);
+    plfs.unlink(&at("f")).unwrap();
+    plfs.rmdir(Path::new(DIR)).unwrap();
 }
 
 /// Who had a file open that another process moved out went on with what is removed, and heard of
