@@ -209,7 +209,16 @@ pub unsafe extern "C" fn plfs_door_rename(
                 errno,
             })
         };
-        plfs()?.rename_with(&from, &to, rename)?;
+        match plfs()?.rename_with(&from, &to, rename) {
+            // It was packed at this moment.
+            Err(error)
+                if error.errno() == Errno::NOENT && plfs()?.packed_stat(&from)?.is_some() =>
+            {
+                let packed = |path: &Path| plfs()?.packed_stat(path).map_err(Failure::from);
+                return rename_packed((&from, packed(&from)?), (&to, packed(&to)?), flags);
+            }
+            other => other?,
+        }
         plfs()?.was_renamed(&from, &to);
         Ok(0)
     }) as c_int
