@@ -734,7 +734,9 @@ def go(made, cache, full):
         made.units.append(
             Unit(
                 package,
-                [program, "-test.v", "-test.short"],
+                # Not the first of its session: os opens a terminal, which would become that of the
+                # session, and end it with SIGHUP.
+                ["sh", "-c", '"$0" -test.v -test.short; exit $?', program],
                 tree=folder,
                 env=env,
                 seconds=600,
