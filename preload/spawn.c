@@ -12,8 +12,10 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 
 int64_t share_with_process(enum shared shared)
 {
@@ -455,6 +457,44 @@ EXPORT pid_t _Fork(void)
 	return atomic_load(&fd_limit) ? fork() : REAL(_Fork)();
 }
 
+static struct {
+	int (*function)(void *);
+	void *argument;
+	ucontext_t context;
+} cloned;
+
+static void run_cloned(void)
+{
+	_exit(cloned.function(cloned.argument));
+}
+
+/* A child with memory of its own is one of fork: else it would write with its parent's writers, and
+ * threads of libplfs would keep it when its function returns. What has more flags fork cannot make.
+ */
+EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
+{
+	va_list ap;
+	va_start(ap, argument);
+	pid_t *tid = va_arg(ap, pid_t *);
+	void *tls = va_arg(ap, void *);
+	pid_t *child_tid = va_arg(ap, pid_t *);
+	va_end(ap);
+	if (flags != SIGCHLD || !function || !stack)
+		return REAL(clone)(function, stack, flags, argument, tid, tls, child_tid);
+	pid_t pid = fork();
+	if (pid != 0)
+		return pid;
+	cloned.function = function;
+	cloned.argument = argument;
+	getcontext(&cloned.context);
+	cloned.context.uc_stack.ss_sp = (char *)stack - SMALL_PAGE;
+	cloned.context.uc_stack.ss_size = SMALL_PAGE;
+	makecontext(&cloned.context, run_cloned, 0);
+	setcontext(&cloned.context);
+	__builtin_unreachable();
+}
+ALIAS(clone, __clone);
+
 /* libc puts /dev/null on 0, 1 and 2 without our dup2. */
 EXPORT int daemon(int nochdir, int noclose)
 {
@@ -868,6 +908,21 @@ static int directory_after(const struct actions *a)
 	return dir;
 }
 
+/* Why action i, which is libc's, fails in the child, as far as can be told here; 0: it does not. */
+static int fails(const struct actions *a, int i, int dir)
+{
+	const struct action *x = &a->v[i];
+	int fd = x->kind == ADD_DUP2 ? parents_number(a, i, x->fd) : -1;
+	if (fd >= 0 && RAW(SYS_fcntl, (long)fd, (long)F_GETFD) < 0)
+		return EBADF;
+	/* What a path says of descriptors the child's have to say. */
+	bool looks = x->kind == ADD_OPEN && !(x->flags & O_CREAT) && !strstr(x->path, "/fd/") &&
+		     (dir != -1 || x->path[0] == '/');
+	if (looks && RAW(SYS_faccessat, (long)dir, x->path, (long)F_OK) < 0)
+		return errno == ENOENT || errno == ENOTDIR ? errno : 0;
+	return 0;
+}
+
 /* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
  * go to `opened`, behind what else the child needs. Returns an errno. */
 __attribute__((noinline)) static int translate(
@@ -881,8 +936,11 @@ __attribute__((noinline)) static int translate(
 		switch (x->kind) {
 		case ADD_OPEN:
 			if ((dir == -1 && x->path[0] != '/') || !path_is_ours(dir, x->path, 0)) {
-				rc = REAL(posix_spawn_file_actions_addopen)(
-					out, x->fd, x->path, x->flags, x->mode);
+				/* Before a file of ours is made or cut for what comes after it. */
+				rc = fails(a, i, dir);
+				if (rc == 0)
+					rc = REAL(posix_spawn_file_actions_addopen)(
+						out, x->fd, x->path, x->flags, x->mode);
 				break;
 			}
 			int fd = door_openat(dir, x->path, x->flags | O_CLOEXEC, x->mode);
@@ -898,7 +956,9 @@ __attribute__((noinline)) static int translate(
 			rc = REAL(posix_spawn_file_actions_addclose)(out, x->fd);
 			break;
 		case ADD_DUP2:
-			rc = REAL(posix_spawn_file_actions_adddup2)(out, x->fd, x->to);
+			rc = fails(a, i, dir);
+			if (rc == 0)
+				rc = REAL(posix_spawn_file_actions_adddup2)(out, x->fd, x->to);
 			break;
 		case ADD_CHDIR:
 		case ADD_FCHDIR:
@@ -906,6 +966,14 @@ __attribute__((noinline)) static int translate(
 			break;
 		case ADD_CLOSEFROM:
 			rc = close_from(out, x->fd, opened, *opened_count);
+			for (int j = 0; j < i && rc == 0; j++) {
+				const struct action *y = &a->v[j];
+				int put = y->kind == ADD_OPEN	? y->fd
+					  : y->kind == ADD_DUP2 ? y->to
+								: -1;
+				if (put >= x->fd)
+					rc = REAL(posix_spawn_file_actions_addclose)(out, put);
+			}
 			break;
 		case ADD_TCSETPGRP:
 			rc = REAL(posix_spawn_file_actions_addtcsetpgrp_np)(out, x->fd);

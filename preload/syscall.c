@@ -6,6 +6,7 @@
  * here: they need the FUSE mount. */
 #include "door.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -216,6 +217,16 @@ EXPORT long syscall(long number, ...)
 		return faccessat((int)a, (const char *)b, (int)c, (int)d);
 	case SYS_mknodat:
 		return mknodat((int)a, (const char *)b, (mode_t)c, (dev_t)d);
+#ifdef SYS_fork
+	case SYS_fork:
+		return fork();
+	case SYS_vfork:
+		return vfork();
+#endif
+	case SYS_clone:
+		if (a != SIGCHLD || b)
+			break;
+		return fork();
 	case SYS_bind:
 		return bind((int)a, (const struct sockaddr *)b, (socklen_t)c);
 	case SYS_mkdirat:

@@ -15,7 +15,6 @@
 #include <nl_types.h>
 #include <poll.h>
 #include <pty.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/fanotify.h>
@@ -298,28 +297,6 @@ static void rings(void)
 	close(fd);
 }
 
-/* A child that nobody told us of, and that ends without a commit. */
-static int cloned_fd;
-
-static int cloned(void *none)
-{
-	lseek(cloned_fd, 0, SEEK_SET);
-	return write(cloned_fd, "CHILD", 5) != 5;
-}
-
-static void clones(void)
-{
-	static char stack[1 << 20] __attribute__((aligned(16)));
-	cloned_fd = make("cloned", TEXT);
-	int status = -1;
-	pid_t child = clone(cloned, stack + sizeof stack, SIGCHLD, NULL);
-	WANT(child > 0 && waitpid(child, &status, 0) == child);
-	char text[10] = "";
-	WANT(status == 0 && fsync(cloned_fd) == 0);
-	WANT(pread(cloned_fd, text, 9, 0) == 9 && strcmp(text, TEXT) == 0);
-	close(cloned_fd);
-}
-
 /* What libc writes to descriptor 2 by itself. */
 static long written_by(void (*call)(void))
 {
@@ -522,7 +499,6 @@ int main(void)
 	events();
 	terminals();
 	rings();
-	clones();
 	printed();
 	logins();
 	profiles();

@@ -149,6 +149,40 @@ static void moves(void)
 	close(in);
 }
 
+/* The file of a later action was made or cut, though one before it fails. */
+static void fail_first(void)
+{
+	R(system("echo precious > kept"));
+	for (int i = 0; i < 4; i++) {
+		begin();
+		if (i < 2)
+			posix_spawn_file_actions_addopen(&actions, 0, "/none/there", O_RDONLY, 0);
+		else
+			posix_spawn_file_actions_adddup2(&actions, 77, 78);
+		posix_spawn_file_actions_addopen(
+			&actions, 1, i % 2 ? "made" : "kept", O_WRONLY | O_TRUNC | O_CREAT, 0644);
+		R(start("/bin/true"));
+	}
+	show("kept");
+	R(access("made", F_OK));
+}
+
+/* What actions before it had put there stayed open. */
+static void close_what_was_put(void)
+{
+	begin();
+	posix_spawn_file_actions_adddup2(&actions, 1, 300);
+	posix_spawn_file_actions_addopen(&actions, 5, "kept", O_RDONLY, 0);
+	posix_spawn_file_actions_addopen(&actions, 310, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+	static char *list[] = {"sh", "-c", "ls /proc/self/fd | tr '\n' ' '; echo", NULL};
+	pid_t pid;
+	fflush(stdout);
+	R(posix_spawn(&pid, "/bin/sh", &actions, NULL, list, environ));
+	R(reap(pid));
+	posix_spawn_file_actions_destroy(&actions);
+}
+
 int main(void)
 {
 	/* Before this process has a file open here. */
@@ -166,5 +200,7 @@ int main(void)
 	each_number("./program");
 	each_number("./script");
 	moves();
+	fail_first();
+	close_what_was_put();
 	return 0;
 }
