@@ -9,10 +9,10 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -915,9 +915,12 @@ static int fails(const struct actions *a, int i, int dir)
 	int fd = x->kind == ADD_DUP2 ? parents_number(a, i, x->fd) : -1;
 	if (fd >= 0 && RAW(SYS_fcntl, (long)fd, (long)F_GETFD) < 0)
 		return EBADF;
-	/* What a path says of descriptors the child's have to say. */
-	bool looks = x->kind == ADD_OPEN && !(x->flags & O_CREAT) && !strstr(x->path, "/fd/") &&
-		     (dir != -1 || x->path[0] == '/');
+	/* The child's descriptors have to say what their names lead to, and an open before this one
+	 * may make the file. */
+	bool looks = x->kind == ADD_OPEN && (dir != -1 || x->path[0] == '/') &&
+		     strncmp(x->path, "/dev/", 5) != 0 && strncmp(x->path, "/proc/", 6) != 0;
+	for (int j = 0; j <= i && looks; j++)
+		looks = a->v[j].kind != ADD_OPEN || !(a->v[j].flags & O_CREAT);
 	if (looks && RAW(SYS_faccessat, (long)dir, x->path, (long)F_OK) < 0)
 		return errno == ENOENT || errno == ENOTDIR ? errno : 0;
 	return 0;

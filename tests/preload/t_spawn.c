@@ -165,6 +165,16 @@ static void fail_first(void)
 	}
 	show("kept");
 	R(access("made", F_OK));
+	/* Made by the action before, in a directory of nobody's. */
+	char other[] = "/tmp/t_spawn.XXXXXX";
+	close(mkstemp(other));
+	unlink(other);
+	begin();
+	posix_spawn_file_actions_addopen(&actions, 5, other, O_WRONLY | O_CREAT, 0644);
+	posix_spawn_file_actions_addopen(&actions, 6, other, O_WRONLY | O_APPEND, 0);
+	posix_spawn_file_actions_addopen(&actions, 7, "kept", O_RDONLY, 0);
+	R(start("/bin/true"));
+	R(unlink(other));
 }
 
 /* What actions before it had put there stayed open. */
