@@ -48,7 +48,7 @@ class Flat(plfs_decode.Reader):
         self.path, self.records, self.ordered = path, [], 0
 
     def parse(self, sb):
-        self.head = head = FLAT.framed(self.raw, b"PLFSFLT3", 0, 128)
+        self.head = head = FLAT.framed(self.raw, b"PLFSFLT4", 0, 128)
         need(head, "wrong magic or CRC of the header")
         need(head.uuid == sb.uuid, "not one of this container")
         tables_end = 128 + head.table_bytes

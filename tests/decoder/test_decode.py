@@ -246,7 +246,7 @@ def flat(
         "floor": floor,
     } | head
     head = struct.pack("<I16sQQQIIIIQQIIQQQQ", crc32c(body), UUID, *numbers.values())
-    return b"PLFSFLT3" + struct.pack("<I", crc32c(head)) + head + body + packed
+    return b"PLFSFLT4" + struct.pack("<I", crc32c(head)) + head + body + packed
 
 
 # Two log sets in turns: a piece of one, a piece of the other, three times; the same again at 20.

@@ -25,7 +25,7 @@ const BLOCK_BYTES_MAX: usize = (2 + 6 * (2 + 8 + 8 * BLOCK_EXTENTS)).next_multip
 /// and two for where its log lies.
 pub const AXES_MAX: usize = 8;
 /// What a flat index begins with.
-pub const MAGIC: [u8; 8] = *b"PLFSFLT3";
+pub const MAGIC: [u8; 8] = *b"PLFSFLT4";
 /// Log sets at most, 4 million: a column of equal numbers has no bytes for each, so what lies on
 /// disk must not say how much memory they take.
 pub const SETS_MAX: usize = 1 << 22;

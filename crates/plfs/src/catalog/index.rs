@@ -545,7 +545,7 @@ impl Index {
             // Corrupt logs may have any lengths: their sum must not overflow.
             stored_bytes: self.ends.iter().fold(0, |sum, end| sum.saturating_add(*end)),
             max_stamp: self.max_stamp,
-            cut: 0,
+            cut: self.extents.truncates().last().map_or(0, |(order, _)| order.stamp),
             index_bytes: self.scanned.values().fold(0, |sum, log| sum.saturating_add(log.length)),
             records: self.records,
             log_sets: self.scanned.len() as u32,

@@ -185,10 +185,7 @@ impl Totalizer {
         totals.data_logs = self.segments.len() as u32;
         // Corrupt logs may have any lengths: their sum must not overflow.
         totals.stored_bytes = self.segments.values().fold(0, |sum, end| sum.saturating_add(*end));
-        totals.cut = match self.size.cut {
-            Some(((stamp, _), _)) if stamp > self.size.floor => stamp,
-            _ => 0,
-        };
+        totals.cut = self.size.last_cut();
         (totals.size, totals.max_stamp, totals.records) =
             (self.size.size(), self.max_stamp, self.records);
         if self.size.cut.is_none() {
@@ -209,7 +206,7 @@ impl Totalizer {
         let index = Index::begin(container, names)?;
         let totals = index.totals();
         if index.flat().0 && totals.max_stamp <= void.max_stamp {
-            self.size = SizeReplay::beginning_with(totals.size, totals.max_stamp);
+            self.size = SizeReplay::beginning_with(&totals);
             (self.max_stamp, self.records) = (totals.max_stamp, totals.records);
             (self.segments, self.scanned) = index.read();
         }
@@ -234,14 +231,31 @@ struct SizeReplay {
     ends: BTreeMap<(u64, u32), u64>,
     /// What it began with has no orders up to this stamp, if it is not 0.
     floor: u64,
+    /// The stamp of the last truncate in that.
+    cut_before: u64,
     /// A record came that is not younger than that.
     is_overtaken: bool,
 }
 
 impl SizeReplay {
-    /// Of a file that had this size when all records up to the stamp `floor` had been replayed.
-    fn beginning_with(size: u64, floor: u64) -> SizeReplay {
-        SizeReplay { cut: Some(((floor, u32::MAX), size)), floor, ..SizeReplay::default() }
+    /// Of a file that had these totals when all records up to their largest stamp had been
+    /// replayed.
+    fn beginning_with(totals: &Totals) -> SizeReplay {
+        let floor = totals.max_stamp;
+        SizeReplay {
+            cut: Some(((floor, u32::MAX), totals.size)),
+            floor,
+            cut_before: totals.cut,
+            ..SizeReplay::default()
+        }
+    }
+
+    /// The stamp of the last truncate; 0 if there is none.
+    fn last_cut(&self) -> u64 {
+        match self.cut {
+            Some(((stamp, _), _)) if stamp > self.floor => stamp,
+            _ => self.cut_before,
+        }
     }
 
     fn push_record(&mut self, set: u32, record: &Record) {

@@ -320,6 +320,34 @@ fn who_goes_by_the_clock_of_a_file_does_not_take_it_into_the_future() {
     assert!((-1.0..3.0).contains(&ahead_s), "{ahead_s} s ahead");
 }
 
+/// A file was cut, left by all, and merged into a flat index, which leaves orders out. Of two
+/// processes of a node one had opened it before that: it read the cut in the logs, and appended.
+/// The other one began with the flat index, so it knew of no cut when it said how far another node
+/// had written: it was taken for somebody who had looked before the cut, and its append went over
+/// what it had read (seed 2547786888).
+#[test]
+fn who_begins_with_a_flat_index_appends_behind_what_it_has_seen() {
+    let (dir, config, path) = node();
+    let elsewhere = Config { shared_memory: Some(dir.sub("elsewhere")), ..Config::shared() };
+    let new = |config: &Config| Plfs::posix(config.clone());
+    let (cutter, reader, other) = (new(&config), new(&config), new(&elsewhere));
+    let file = open(&cutter, &path);
+    file.write_at(b"long ago", 0).unwrap();
+    file.set_len(4).unwrap();
+    let from_logs = open(&reader, &path);
+    file.close().unwrap();
+    let from_flat = open(&cutter, &path);
+    cutter.flatten(&path).unwrap();
+    assert_eq!(from_logs.append(b"appended").unwrap(), (4, 8));
+    from_logs.commit().unwrap();
+    let far = open(&other, &path);
+    far.write_at(b"far", 97).unwrap();
+    far.commit().unwrap();
+    from_flat.refresh().unwrap();
+    assert_eq!(from_flat.len().unwrap(), 100);
+    assert_eq!(from_flat.append(b"behind").unwrap(), (100, 6));
+}
+
 /// On storage that machines share nobody can go by a wall clock, and where there are many log sets
 /// nobody asks each: the file's own clock says what all start behind. A node an hour ahead commits,
 /// before anybody goes by that clock or afterwards; each node that comes later wins over it.

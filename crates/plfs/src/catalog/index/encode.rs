@@ -50,7 +50,9 @@ impl Index {
             ..self.bare(container)
         };
         if settled {
-            flat.truncates.clear();
+            // Whoever goes on from here has to know which cut was the last.
+            let earlier = flat.truncates.len().saturating_sub(1);
+            flat.truncates.drain(..earlier);
             flat.floor = flat.max_stamp;
         }
         let bytes =
