@@ -508,7 +508,8 @@ def a_rename_replaces_at_once(w):
         while True:
             try:
                 # In another mount a name may be a second old.
-                assert reader.read("f") in (versions if w.door.settle_s else versions[-2:])
+                seen = reader.read("f")
+                assert seen in (versions if w.door.settle_s else versions[-2:]), (i, seen)
                 break
             except Refused as refused:
                 # Opened, and gone before it was read: what the tables of SEMANTICS.md say. Nobody

@@ -545,6 +545,20 @@ def t_other_doors_see_what_was_closed():
     fails(errno.ENOENT, os.stat, "h")
 
 
+def t_an_open_shows_the_size_at_once():
+    """The kernel believed the size that it knew for a second: who opened the file read the new
+    bytes up to the old end."""
+    for old in (b"short", b"x" * 100):
+        write("f", old)
+        assert os.path.getsize("f") == len(old)
+        new = "import sys; open(sys.argv[1], 'wb').write(b'neither of both')"
+        program = [PLFS, "run", "--mount", BACKEND, "--", sys.executable, "-c", new, below("f")]
+        subprocess.check_call(program)
+        with open("f", "rb") as file:
+            assert os.fstat(file.fileno()).st_size == 15
+            assert file.read() == b"neither of both"
+
+
 def t_a_large_directory():
     os.mkdir("d")
     for i in range(3000):

@@ -162,6 +162,8 @@ pub struct Opened {
     pub fh: u64,
     /// How the kernel may cache.
     pub cache: Cache,
+    /// The file has another size than the kernel was told, so it must ask again.
+    pub resized: bool,
     /// What the kernel does by itself.
     pub kernel: Passthrough,
 }

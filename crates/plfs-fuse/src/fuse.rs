@@ -5,16 +5,16 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use plfs_core::store::Time;
 
@@ -37,6 +37,8 @@ pub struct Fuse {
     pub passthrough: AtomicBool,
     /// Access lists are checked by the kernel.
     pub acl: bool,
+    /// Tells the kernel what it did not ask; there once the file system is mounted.
+    pub notifier: Arc<OnceLock<Notifier>>,
 }
 
 fn caller(request: &Request) -> Caller {
@@ -297,6 +299,12 @@ impl Filesystem for Fuse {
             Ok(opened) => opened,
             Err(errno) => return reply.error(errno),
         };
+        if opened.resized
+            && let Some(notifier) = self.notifier.get()
+        {
+            // The attributes, not the pages. If it knows none it has nothing to forget.
+            let _ = notifier.inval_inode(ino, -1, 0);
+        }
         let (fh, flags) = (FileHandle(opened.fh), self.flags(&opened));
         let backing = match &opened.kernel {
             Passthrough::GoesOn(backing) => Some(backing.clone()),

@@ -108,6 +108,9 @@ pub struct Inode {
     pub flatness: Mutex<Option<(Instant, Option<FlatDir>)>>,
     /// Permission bits as last seen.
     pub mode: AtomicU32,
+    /// The size that the kernel was told last, as far as anybody noted: it believes that for a
+    /// while, also where the file, or another one that has its number now, is longer.
+    pub told: AtomicU64,
     /// Of a directory in a flat one: the name by which it was found last.
     pub found_as: Mutex<Option<Name>>,
     /// What lasts while it is open.
@@ -276,6 +279,7 @@ impl Inodes {
             flatness: Mutex::default(),
             found_as: Mutex::default(),
             mode: AtomicU32::new(0),
+            told: AtomicU64::new(0),
             open: Mutex::default(),
             lookups: AtomicU64::new(1),
             names: Mutex::default(),
@@ -383,6 +387,7 @@ impl Inodes {
             flatness: Mutex::default(),
             found_as: Mutex::default(),
             mode: AtomicU32::new(0),
+            told: AtomicU64::new(0),
             open: Mutex::default(),
             lookups: AtomicU64::new(1),
             names: Mutex::default(),

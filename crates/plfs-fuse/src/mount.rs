@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fuser::{Config, MountOption, Session, SessionACL};
@@ -231,8 +231,10 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
         inodes: 0,
         level: String::new(),
     };
+    let notifier = Arc::new(OnceLock::new());
     let fuse = Fuse {
         door: door.clone(),
+        notifier: notifier.clone(),
         status: Arc::new(status),
         passthrough: AtomicBool::new(options.fixed.passthrough),
         acl: options.fixed.acl,
@@ -252,6 +254,7 @@ pub fn serve(request: &Request, ready: impl FnOnce() -> std::io::Result<()>) -> 
     config.clone_fd = creds::is_root();
     let session = Session::new(fuse, &mountpoint, &config)
         .map_err(|error| cannot_mount(&mountpoint, &error))?;
+    let _ = notifier.set(session.notifier());
     read_ahead(&mountpoint);
     watch_signals(mountpoint.clone(), door)
         .map_err(|error| format!("cannot wait for signals: {error}"))?;

@@ -31,11 +31,11 @@ impl Door {
             return Ok(attr_of_dir(inode, stat));
         }
         if !may_be_name(stat) {
-            return Ok(attr_of(inode.id, stat));
+            return Ok(attr_of(inode, stat));
         }
         let file = lock(&inode.open).file.clone();
         if let Some(file) = file {
-            return Ok(logical_attr(inode.id, &file.stat().map_err(errno_of)?));
+            return Ok(logical_attr(inode, &file.stat().map_err(errno_of)?));
         }
         let stat_of_name = stat_of(stat);
         let found = match self.plfs.resolve_known(&stat_of_name) {
@@ -43,14 +43,14 @@ impl Door {
             None => self.plfs.resolve(&path()?, stat_of_name),
         };
         match found {
-            Ok(found) if found.totals.is_some() => Ok(logical_attr(inode.id, &found.stat)),
-            Ok(_) => Ok(attr_of(inode.id, stat)),
+            Ok(found) if found.totals.is_some() => Ok(logical_attr(inode, &found.stat)),
+            Ok(_) => Ok(attr_of(inode, stat)),
             Err(error) if error.is_of_the_moment() => Err(errno_of(error)),
             Err(error) => {
                 // A name whose container is gone or damaged is listed and can be removed; opening
                 // it gives the error.
                 errno_of(error);
-                Ok(attr_of(inode.id, stat))
+                Ok(attr_of(inode, stat))
             }
         }
     }
@@ -70,7 +70,7 @@ impl Door {
         if let Some(file) = file {
             let stat = file.stat().map_err(errno_of)?;
             inode.mode.store(stat.mode, Ordering::Relaxed);
-            return Ok(logical_attr(inode.id, &stat));
+            return Ok(logical_attr(&inode, &stat));
         }
         if let Some(fd) = fd {
             return self.attr(&inode, &rustix::fs::fstat(&*fd)?, || Ok(magic(&*fd)));
@@ -247,17 +247,18 @@ fn system_time(sec: i64, nsec: u32) -> SystemTime {
 /// Of a directory. The links of a flat one do not tell how many directories it has, and programs
 /// know that one link says nothing.
 fn attr_of_dir(inode: &Inode, stat: &Stat) -> FileAttr {
-    let attr = attr_of(inode.id, stat);
+    let attr = attr_of(inode, stat);
     let is_flat = inode.flat.is_some() || matches!(&*lock(&inode.flatness), Some((_, Some(_))));
     let nlink = if is_flat && attr.nlink > 0 { 1 } else { attr.nlink };
     FileAttr { nlink, ..attr }
 }
 
 #[allow(clippy::unnecessary_cast)]
-pub(super) fn attr_of(id: u64, stat: &Stat) -> FileAttr {
+pub(super) fn attr_of(inode: &Inode, stat: &Stat) -> FileAttr {
     let kind = type_of(stat.st_mode);
+    inode.told.store(stat.st_size as u64, Ordering::Relaxed);
     FileAttr {
-        ino: INodeNo(id),
+        ino: INodeNo(inode.id),
         size: stat.st_size as u64,
         blocks: stat.st_blocks as u64,
         atime: system_time(stat.st_atime as i64, stat.st_atime_nsec as u32),
@@ -279,9 +280,10 @@ pub(super) fn attr_of(id: u64, stat: &Stat) -> FileAttr {
     }
 }
 
-pub(super) fn logical_attr(id: u64, stat: &plfs_core::store::Stat) -> FileAttr {
+pub(super) fn logical_attr(inode: &Inode, stat: &plfs_core::store::Stat) -> FileAttr {
+    inode.told.store(stat.len, Ordering::Relaxed);
     FileAttr {
-        ino: INodeNo(id),
+        ino: INodeNo(inode.id),
         size: stat.len,
         blocks: stat.blocks,
         atime: system_time(stat.atime.sec, stat.atime.nsec),

@@ -140,13 +140,15 @@ impl Door {
             Some(backing) => Passthrough::GoesOn(backing.clone()),
             None => Passthrough::None,
         };
+        let stat = if open.backing.is_some() { None } else { file.stat().ok() };
+        let told = inode.told.load(Ordering::Relaxed);
+        let resized = stat.as_ref().is_some_and(|stat| stat.len != told);
         let cache = if open.backing.is_some() && self.kernel_may_use(&file, writes) {
             Cache::Fresh
         } else if open.writers > 0 || open.backing.is_some() {
             open.seen = None;
             Cache::Direct
         } else {
-            let stat = file.stat().ok();
             let plain = stat.and_then(|stat| Self::kernel_may_read(&file, &stat));
             match plain.filter(|_| open.handles == 1) {
                 Some(plain) => {
@@ -166,7 +168,7 @@ impl Door {
         let inode = inode.clone();
         let fh =
             self.add_handle(Handle::File { file, inode, writes, stripped: AtomicBool::new(false) });
-        Opened { fh, cache, kernel }
+        Opened { fh, cache, resized, kernel }
     }
 
     /// The plain file that the kernel may read by itself (SEMANTICS F20): a long one, which hardly
@@ -229,6 +231,7 @@ impl Door {
                         }
                     }
                 }
+                inode.told.fetch_max(at, Ordering::Relaxed);
                 self.moves_out_if_large(inode, file, at);
                 Ok(done)
             }

@@ -214,7 +214,7 @@ impl Door {
         inode.mode.store(stat.mode, Ordering::Relaxed);
         let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
         let opened = self.opened(&inode, lock(&inode.open), Arc::new(file), writes);
-        Ok((logical_attr(inode.id, &stat), opened))
+        Ok((logical_attr(&inode, &stat), opened))
     }
 
     /// Makes a node: a file, a pipe, a socket, a device.

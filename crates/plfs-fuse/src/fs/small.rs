@@ -130,7 +130,7 @@ impl Door {
 
     fn attr_of_packed(inode: &Inode, stat: &PackStat) -> FileAttr {
         inode.mode.store(stat.mode, Ordering::Relaxed);
-        logical_attr(inode.id, &stat.stat((0, 0)))
+        logical_attr(inode, &stat.stat((0, 0)))
     }
 
     /// A name of the file, with its directory's pack and what that says.
