@@ -541,7 +541,7 @@ impl File {
                 Done::Left => self.must_go_on(plain)?,
             }
         }
-        self.logical().write(Run::single(offset, n as u64, 0, 0), &buf[..n])
+        self.logical().write(offset, &buf[..n])
     }
 
     /// Writes `buf` as pieces of `length` bytes: piece i goes to `offset + i * stride`. Returns the
@@ -583,7 +583,7 @@ impl File {
                 segment: 0,
                 physical: 0,
             };
-            let n = match self.logical().write(run, part) {
+            let n = match self.logical().write_pieces(run, part) {
                 Err(error) if done == 0 => return Err(error),
                 result => result.unwrap_or(0),
             };

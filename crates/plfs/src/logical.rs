@@ -700,8 +700,12 @@ impl LogicalFile {
         Ok(())
     }
 
-    pub(crate) fn write(self: &Arc<Self>, run: Run, bytes: &[u8]) -> Result<usize> {
-        self.record(|writer| writer.write(run, bytes))
+    pub(crate) fn write(self: &Arc<Self>, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.record(|writer| writer.write(offset, bytes))
+    }
+
+    pub(crate) fn write_pieces(self: &Arc<Self>, run: Run, bytes: &[u8]) -> Result<usize> {
+        self.record(|writer| writer.write_pieces(run, bytes))
     }
 
     /// Takes over what this process wrote in place before it knew of the container: commits it as

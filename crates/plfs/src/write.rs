@@ -252,13 +252,23 @@ impl Writer {
         &self.set
     }
 
-    /// Writes `bytes` as the pieces of `run`, whose segment and physical offset mean nothing: it
-    /// gets them here.
+    /// Writes `bytes` at `offset`.
     ///
     /// Short writes are copied and acknowledged before storage has them; a failure then shows at a
-    /// later call and at commit. Pieces cost nothing each: the bytes travel as one piece of the
-    /// log, and are one record.
-    pub fn write(&self, run: Run, bytes: &[u8]) -> Result<Written> {
+    /// later call and at commit.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<Written> {
+        let (mut state, Placed { segment, physical, length }) = self.place(bytes)?;
+        let end = offset + length;
+        self.record(&mut state, end, |state| {
+            state.push_run(Run::single(offset, length, segment, physical), &self.set);
+        })?;
+        Ok(self.wrote(&mut state, length, end))
+    }
+
+    /// Writes `bytes` as the pieces of `run`, whose segment and physical offset mean nothing: it
+    /// gets them here. Pieces cost nothing each: the bytes travel as one piece of the log, and are
+    /// one record. Else as [`Writer::write`].
+    pub fn write_pieces(&self, run: Run, bytes: &[u8]) -> Result<Written> {
         debug_assert_eq!(run.bytes(), bytes.len() as u64);
         let (mut state, Placed { segment, physical, length }) = self.place(bytes)?;
         let run = Run { segment, physical, ..run };
@@ -299,15 +309,16 @@ impl Writer {
     ) -> Result<(u64, Written)> {
         self.know_end(size)?;
         let (mut state, Placed { segment, physical, length }) = self.place(bytes)?;
-        let mut era = self.set.era()?;
+        let eof = self.set.eof();
+        let mut era = eof.era()?;
         loop {
             let (stamp, before) = self.set.stamp_of_append();
-            let (offset, length) = self.set.append_position(era, length, MAX_OFFSET);
+            let (offset, length) = eof.append_position(era, length, MAX_OFFSET);
             // A truncate that has begun meanwhile, and failed, has not touched the place.
-            let now = match self.set.is_still(era) {
+            let now = match eof.is_still(era) {
                 true => era,
                 // Others go behind the place: it will be a gap, as of one who dies.
-                false => self.set.era().map_err(|error| state.poison(error))?,
+                false => eof.era().map_err(|error| state.poison(error))?,
             };
             if !now.is_uncut(era) {
                 era = now;
@@ -336,7 +347,7 @@ impl Writer {
     #[inline(always)]
     fn place(&self, bytes: &[u8]) -> Result<(MutexGuard<'_, State>, Placed)> {
         // Who must wait for a truncate waits here, where no reader waits for him.
-        self.set.let_cut_pass()?;
+        self.set.eof().let_cut_pass()?;
         let mut state = lock(&self.state);
         state.check()?;
         let length = bytes.len() as u64;
@@ -377,25 +388,26 @@ impl Writer {
     /// Records with `push` what reaches to `end`, so that the logs and those who append have it in
     /// the same place of the order.
     fn record(&self, state: &mut State, end: u64, push: impl Fn(&mut State)) -> Result<()> {
-        let mut era = self.set.era()?;
+        let eof = self.set.eof();
+        let mut era = eof.era()?;
         loop {
-            self.set.reached(era, end);
-            state.go_behind(era, self.set.appended(), &self.set);
+            eof.reached(era, end);
+            state.go_behind(era, eof.appended(), &self.set);
             push(state);
-            if self.set.is_still(era) {
+            if eof.is_still(era) {
                 return Ok(());
             }
             // The truncate may have come between any two of these. Behind it all is said again: the
             // same bytes at the same place, so that what was said before does no harm. Who cannot
             // say it again has a record that perhaps nobody knows.
-            era = self.set.era().map_err(|error| state.poison(error))?;
+            era = eof.era().map_err(|error| state.poison(error))?;
         }
     }
 
     /// Makes `[logical, logical + length)` a hole, behind all that was written before. Constant
     /// time and nothing to storage: the next commit says it in one record.
     pub fn punch(&self, logical: u64, length: u64) -> Result<Written> {
-        self.set.let_cut_pass()?;
+        self.set.eof().let_cut_pass()?;
         let mut state = lock(&self.state);
         state.check()?;
         let end = logical + length;
@@ -420,7 +432,7 @@ impl Writer {
 
     /// Whether a process of the node has cut the file since this one wrote last.
     pub fn is_cut(&self) -> Result<bool> {
-        Ok(!self.set.era()?.is_uncut(lock(&self.state).era))
+        Ok(!self.set.eof().era()?.is_uncut(lock(&self.state).era))
     }
 
     /// Whether there are writes that readers of this process do not have.

@@ -52,7 +52,7 @@ impl Era {
         words: &[Word; WORDS],
         mut next: impl FnMut(u64) -> Option<u64>,
     ) -> Option<u64> {
-        let (word, turn) = eof(words, self.done);
+        let (word, turn) = eof_word(words, self.done);
         let mut now = word.load(Ordering::SeqCst);
         loop {
             // After the load: what is exchanged is this era's, unless the word has come round to
@@ -75,7 +75,7 @@ const TURN: u64 = 1 << 63;
 const _: () = assert!(MAX_OFFSET < TURN);
 
 /// The word of the end of file after so many truncates that count, and its turn.
-fn eof(words: &[Word; WORDS], done: u64) -> (&Word, u64) {
+fn eof_word(words: &[Word; WORDS], done: u64) -> (&Word, u64) {
     let turn = if (done / EOF_WORDS as u64).is_multiple_of(2) { 0 } else { TURN };
     (&words[EOFS + done as usize % EOF_WORDS], turn)
 }
@@ -104,7 +104,7 @@ impl<'a> Cutting<'a> {
     /// Where the file ends for the node: for all who write, as nobody does meanwhile.
     fn eof(&self) -> u64 {
         let done = self.words[CUTS_DONE].load(Ordering::SeqCst);
-        eof(self.words, done).0.load(Ordering::SeqCst) & !TURN
+        eof_word(self.words, done).0.load(Ordering::SeqCst) & !TURN
     }
 
     /// Says that the file was cut to `size`, with this stamp: the index log has it.
@@ -117,7 +117,7 @@ impl<'a> Cutting<'a> {
 /// Under the lock, while [`CUTS`] is odd.
 fn set(words: &[Word; WORDS], size: u64, stamp: u64) {
     let done = words[CUTS_DONE].load(Ordering::SeqCst) + 1;
-    let (word, turn) = eof(words, done);
+    let (word, turn) = eof_word(words, done);
     word.store(size.min(MAX_OFFSET) | turn, Ordering::SeqCst);
     // In this order: who dies in between has not said that the truncate counts, and it is done
     // again.
@@ -125,11 +125,18 @@ fn set(words: &[Word; WORDS], size: u64, stamp: u64) {
     words[CUT].fetch_max(stamp, Ordering::SeqCst);
 }
 
-impl LogSet {
+/// The end of the file for the processes of a node, as who writes asks for it and moves it.
+#[derive(Clone, Copy)]
+pub struct Eof<'a> {
+    set: &'a LogSet,
+    words: &'a [Word; WORDS],
+}
+
+impl Eof<'_> {
     /// Which era it is. Waits for a truncate that is under way, which takes as long as one append
     /// to the index log; three loads else.
     #[inline]
-    pub fn era(&self) -> Result<Era> {
+    pub fn era(self) -> Result<Era> {
         match self.era_now() {
             Some(era) => Ok(era),
             None => self.wait_for_era(),
@@ -138,27 +145,26 @@ impl LogSet {
 
     /// `None` while somebody truncates.
     #[inline]
-    fn era_now(&self) -> Option<Era> {
-        let words = self.shared.words();
-        let cuts = words[CUTS].load(Ordering::SeqCst);
-        let era = Era { cuts, done: words[CUTS_DONE].load(Ordering::SeqCst) };
+    fn era_now(self) -> Option<Era> {
+        let cuts = self.words[CUTS].load(Ordering::SeqCst);
+        let era = Era { cuts, done: self.words[CUTS_DONE].load(Ordering::SeqCst) };
         (cuts.is_multiple_of(2) && self.is_still(era)).then_some(era)
     }
 
     /// Waits for a truncate that is under way: one load if there is none.
     #[inline]
-    pub fn let_cut_pass(&self) -> Result<()> {
-        match self.shared.words()[CUTS].load(Ordering::SeqCst).is_multiple_of(2) {
+    pub fn let_cut_pass(self) -> Result<()> {
+        match self.words[CUTS].load(Ordering::SeqCst).is_multiple_of(2) {
             true => Ok(()),
             false => self.wait_for_era().map(|_| ()),
         }
     }
 
     #[cold]
-    fn wait_for_era(&self) -> Result<Era> {
+    fn wait_for_era(self) -> Result<Era> {
         loop {
-            if !self.shared.words()[CUTS].load(Ordering::SeqCst).is_multiple_of(2) {
-                drop(self.lock_for_cut()?);
+            if !self.words[CUTS].load(Ordering::SeqCst).is_multiple_of(2) {
+                drop(self.set.lock_for_cut()?);
             }
             if let Some(era) = self.era_now() {
                 return Ok(era);
@@ -167,8 +173,44 @@ impl LogSet {
     }
 
     /// Whether no truncate has begun since it was this era.
-    pub fn is_still(&self, era: Era) -> bool {
-        self.shared.words()[CUTS].load(Ordering::SeqCst) == era.cuts
+    #[inline]
+    pub fn is_still(self, era: Era) -> bool {
+        self.words[CUTS].load(Ordering::SeqCst) == era.cuts
+    }
+
+    /// How many O_APPEND writes have their stamp, those that have their place among them. A write
+    /// that [reaches](Eof::reached) over one must have a later stamp.
+    #[inline]
+    pub fn appended(self) -> u64 {
+        self.words[APPENDED].load(Ordering::SeqCst)
+    }
+
+    /// The place of an O_APPEND write of up to `bytes` bytes in this era: offset and length. It is
+    /// the node's end of file, moved on in the same step, and 0 in a new page until someone has
+    /// said how far the file [reaches](LogSet::follow). No file is longer than `most`. Nothing if
+    /// the era is over, and its word another's.
+    pub fn append_position(self, era: Era, bytes: u64, most: u64) -> (u64, u64) {
+        // A hostile summary may say a size that no file has.
+        let fit = |at: u64| most.saturating_sub(at).min(bytes);
+        match era.change_eof(self.words, |at| Some(at + fit(at))) {
+            Some(at) => (at, fit(at)),
+            None => (0, 0),
+        }
+    }
+
+    /// Says that the file reaches `end` at least in this era. For a write: before it has its stamp.
+    #[inline]
+    pub fn reached(self, era: Era, end: u64) {
+        let end = end.min(MAX_OFFSET);
+        era.change_eof(self.words, |at| (at < end).then_some(end));
+    }
+}
+
+impl LogSet {
+    /// The end of the file for the node.
+    #[inline]
+    pub fn eof(&self) -> Eof<'_> {
+        Eof { set: self, words: self.shared.words() }
     }
 
     /// Begins a truncate: to be called before it has a stamp. Waits for another one.
@@ -220,36 +262,11 @@ impl LogSet {
         (stamp, self.shared.words()[APPENDED].fetch_add(1, Ordering::SeqCst))
     }
 
-    /// How many O_APPEND writes have their stamp, those that have their place among them. A write
-    /// that [reaches](LogSet::reached) over one must have a later stamp.
-    pub fn appended(&self) -> u64 {
-        self.shared.words()[APPENDED].load(Ordering::SeqCst)
-    }
-
-    /// The place of an O_APPEND write of up to `bytes` bytes in this era: offset and length. It is
-    /// the node's end of file, moved on in the same step, and 0 in a new page until someone has
-    /// said how far the file [reaches](LogSet::follow). No file is longer than `most`. Nothing if
-    /// the era is over, and its word another's.
-    pub fn append_position(&self, era: Era, bytes: u64, most: u64) -> (u64, u64) {
-        // A hostile summary may say a size that no file has.
-        let fit = |at: u64| most.saturating_sub(at).min(bytes);
-        match era.change_eof(self.shared.words(), |at| Some(at + fit(at))) {
-            Some(at) => (at, fit(at)),
-            None => (0, 0),
-        }
-    }
-
-    /// Says that the file reaches `end` at least in this era. For a write: before it has its stamp.
-    pub fn reached(&self, era: Era, end: u64) {
-        let end = end.min(MAX_OFFSET);
-        era.change_eof(self.shared.words(), |at| (at < end).then_some(end));
-    }
-
     /// Says that the file reaches `end` at least. Nobody of the node truncates it, or says this,
     /// until the result is dropped.
     pub fn begin_growth(&self, end: u64) -> Result<Growing<'_>> {
         let growing = Growing { _lock: self.lock_for_cut()? };
-        self.reached(self.era()?, end);
+        self.eof().reached(self.eof().era()?, end);
         Ok(growing)
     }
 
@@ -258,18 +275,18 @@ impl LogSet {
     /// begun a record behind the cut, which may reach as far. What was seen before a cut that the
     /// node knows says nothing. Else the file reaches so far at least.
     pub fn follow(&self, size: u64, cut: u64) -> Result<()> {
-        let words = self.shared.words();
+        let (words, eof) = (self.shared.words(), self.eof());
         // What is written from now on is behind the cut.
         self.observe(cut);
         loop {
-            let era = self.era()?;
+            let era = eof.era()?;
             let known = words[CUT].load(Ordering::SeqCst);
             if cut < known {
                 return Ok(());
             }
             if cut == known {
-                self.reached(era, size);
-                if self.is_still(era) {
+                eof.reached(era, size);
+                if eof.is_still(era) {
                     return Ok(());
                 }
                 continue;
@@ -300,12 +317,12 @@ mod tests {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
         let set = join(&config, &container, CommitHorizon { max_stamp: 0, is_new: true });
-        let era = set.era().unwrap();
-        set.reached(era, MAX_OFFSET - 1);
-        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET - 1, 1));
-        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET, 0));
-        set.reached(era, u64::MAX);
-        assert_eq!(set.append_position(era, 4, MAX_OFFSET), (MAX_OFFSET, 0));
+        let era = set.eof().era().unwrap();
+        set.eof().reached(era, MAX_OFFSET - 1);
+        assert_eq!(set.eof().append_position(era, 4, MAX_OFFSET), (MAX_OFFSET - 1, 1));
+        assert_eq!(set.eof().append_position(era, 4, MAX_OFFSET), (MAX_OFFSET, 0));
+        set.eof().reached(era, u64::MAX);
+        assert_eq!(set.eof().append_position(era, 4, MAX_OFFSET), (MAX_OFFSET, 0));
     }
 
     /// A process died in a truncate, or its truncate failed. Appends go on where the file was cut
@@ -318,8 +335,8 @@ mod tests {
         let old = set.tick();
         // Takes a place, and then somebody dies, who has perhaps told the log.
         let die = |size: Option<u64>, stamp: Option<u64>| {
-            let era = set.era().unwrap();
-            let (place, _) = set.append_position(era, 10, MAX_OFFSET);
+            let era = set.eof().era().unwrap();
+            let (place, _) = set.eof().append_position(era, 10, MAX_OFFSET);
             let cutting = set.begin_cut().unwrap();
             if let Some(size) = size {
                 let stamp = stamp.unwrap_or_else(|| set.tick());
@@ -328,8 +345,8 @@ mod tests {
             // Others commit before anybody looks.
             set.append_index(&[], &[], DURABLE).unwrap();
             drop(cutting);
-            assert!(!set.is_still(era));
-            (place, set.era().unwrap().is_uncut(era))
+            assert!(!set.eof().is_still(era));
+            (place, set.eof().era().unwrap().is_uncut(era))
         };
         assert_eq!(die(None, None), (0, true));
         assert_eq!(die(Some(4), None), (10, false));
@@ -337,7 +354,7 @@ mod tests {
         assert_eq!(die(Some(1), Some(old)), (4, true));
         assert_eq!(die(Some(7), None), (14, false));
         set.begin_cut().unwrap().done(2, set.tick());
-        assert_eq!(set.append_position(set.era().unwrap(), 1, MAX_OFFSET).0, 2);
+        assert_eq!(set.eof().append_position(set.eof().era().unwrap(), 1, MAX_OFFSET).0, 2);
     }
 
     /// What the logs say of a cut that the node did not make: its end of file was taken back below
@@ -348,7 +365,7 @@ mod tests {
         let scratch = Scratch::new();
         let (config, container) = scratch.container();
         let set = join(&config, &container, CommitHorizon { max_stamp: 1 << 20, is_new: true });
-        let append = || set.append_position(set.era().unwrap(), 10, MAX_OFFSET).0;
+        let append = || set.eof().append_position(set.eof().era().unwrap(), 10, MAX_OFFSET).0;
         set.follow(100, 5).unwrap();
         set.follow(40, 7).unwrap();
         // From before the second cut.
