@@ -11,7 +11,7 @@
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::explored;
 use plfs::store::{
@@ -266,10 +266,61 @@ impl fmt::Debug for Turn {
     }
 }
 
+/// Calls that do not return until somebody lets them go on.
+#[derive(Debug)]
+struct Hang {
+    path: String,
+    ops: Vec<Op>,
+    /// From which of these calls on, counted from 1.
+    n: u64,
+    gate: Arc<Gate>,
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    /// Whether it is open, and how many wait.
+    state: Mutex<(bool, usize)>,
+    opened: Condvar,
+}
+
+/// What [`FaultStore::hang`] gives: those calls go on when it is dropped.
+#[derive(Debug)]
+pub struct Hanging(Arc<Gate>);
+
+impl Hanging {
+    /// How many calls wait.
+    pub fn waiting(&self) -> usize {
+        self.0.lock().1
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        self.0.lock().0 = true;
+        self.0.opened.notify_all();
+    }
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, (bool, usize)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass(&self) {
+        let mut state = self.lock();
+        state.1 += 1;
+        while !state.0 {
+            state = self.opened.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.1 -= 1;
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
     faults: Vec<Fault>,
     turns: Vec<Turn>,
+    hangs: Vec<Hang>,
     log: Vec<Call>,
     dead: bool,
     /// How often a fault made a call fail or shortened it, and how often it killed the process:
@@ -448,6 +499,15 @@ impl FaultStore {
         self.state().turns.push(Turn { path, op, n: 1, act: Box::new(act) });
     }
 
+    /// From the `n`-th of these calls on a path that contains `path` on, they hang until the value
+    /// is dropped; then they do what they were to do.
+    pub fn hang(&self, path: &str, ops: &[Op], n: u64) -> Hanging {
+        let gate: Arc<Gate> = Arc::default();
+        let (path, ops) = (path.to_owned(), ops.to_vec());
+        self.state().hangs.push(Hang { path, ops, n, gate: gate.clone() });
+        Hanging(gate)
+    }
+
     /// Before the `n`-th call from now, `act` runs, once.
     pub fn before_call(&self, n: u64, act: impl FnOnce() + Send + 'static) {
         let path = String::new();
@@ -495,6 +555,15 @@ impl FaultStore {
         if let Some(turn) = turn {
             (turn.act)();
         }
+        let gates: Vec<Arc<Gate>> = {
+            let mut state = self.state();
+            let due = |hang: &mut Hang| {
+                let is_it = hang.ops.contains(&call.op) && is_on(&call.path, &hang.path);
+                (is_it && !counted_down(&mut hang.n, || {})).then(|| hang.gate.clone())
+            };
+            state.hangs.iter_mut().filter_map(due).collect()
+        };
+        gates.iter().for_each(|gate| gate.pass());
         let (place, verdict) = {
             let mut state = self.state();
             let verdict = state.next(&call);

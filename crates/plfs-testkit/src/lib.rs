@@ -23,7 +23,7 @@ mod world;
 pub use clock::{an_hour_ahead, shared_page, thread_cpu_time};
 pub use close_to_open::CloseToOpenStore;
 pub use explore::{explored, rounds, seed, seeds};
-pub use fault::{Call, Fault, FaultStore, Op};
+pub use fault::{Call, Fault, FaultStore, Hanging, Op};
 pub use mem::MemStore;
 pub use model::{Eyes, FileModel, Sparse, Values, Who, ZEROS, byte_of};
 pub use rng::Rng;
