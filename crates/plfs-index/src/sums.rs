@@ -109,7 +109,7 @@ impl Sums {
                     last.length += n as u64;
                     self.bytes += 4;
                 }
-                _ => self.append(Stretch {
+                _ => self.add(Stretch {
                     segment,
                     physical,
                     length: n as u64,
@@ -121,7 +121,8 @@ impl Sums {
         }
     }
 
-    fn append(&mut self, next: Stretch) {
+    /// Takes note of what somebody else has summed.
+    pub fn add(&mut self, next: Stretch) {
         let follows =
             |last: &&mut Stretch| (last.segment, last.end()) == (next.segment, next.physical);
         self.bytes += 4 * next.sums.len();
@@ -144,7 +145,7 @@ impl Sums {
     pub fn take(&mut self) -> Vec<Stretch> {
         let mut taken = std::mem::take(&mut self.stretches);
         taken.sort_by_key(|stretch| (stretch.segment, stretch.physical));
-        taken.into_iter().for_each(|stretch| self.append(stretch));
+        taken.into_iter().for_each(|stretch| self.add(stretch));
         self.bytes = 0;
         std::mem::take(&mut self.stretches)
     }

@@ -24,7 +24,7 @@ const INCLUDES_MAX: usize = 8;
 const INCLUDED_MAX: usize = 256;
 
 /// The settings: each is the variable of its name in capitals behind `PLFS_` (TUNING.md).
-pub const SETTINGS: [&str; 10] = [
+pub const SETTINGS: [&str; 11] = [
     "streams",
     "buffer_bytes",
     "index_bytes",
@@ -35,6 +35,7 @@ pub const SETTINGS: [&str; 10] = [
     "close_to_open",
     "placement",
     "rates",
+    "deadline_s",
 ];
 
 /// A place in a file.

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use plfs_format::layout::{Placement, Workload};
 use plfs_format::superblock::{SEGMENT_BYTES_MAX, STREAMS_MAX};
@@ -14,6 +15,9 @@ use crate::store::{Open, PosixStore, Store, fd_path};
 
 /// [`Config::index_bytes`] unless somebody says otherwise: 20 M irregular pieces.
 pub(crate) const INDEX_BYTES: u64 = 256 << 20;
+
+/// [`Config::deadline`] unless somebody says otherwise.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The one table of which workloads this version has.
 const BUILT: [(Workload, bool); 4] = [
@@ -85,6 +89,11 @@ pub struct Config {
     /// A file of the site in which nodes tell each other how fast targets are. `None`: each finds
     /// out by itself.
     pub rates: Option<PathBuf>,
+    /// An append to a storage target that takes longer is given up, where there is another target,
+    /// and its bytes are written there. `None`: never. 30 s: as long as Linux gives a disk for a
+    /// command (/sys/block/*/device/timeout). Nothing is lost by giving up too early, so there is
+    /// no reason to wait for a server that fails over.
+    pub deadline: Option<Duration>,
     /// What new files are for, where neither their directory nor plfsrc says it.
     pub workload: Workload,
     /// What plfsrc says of directories; what variables say is taken out.
@@ -109,6 +118,7 @@ impl Default for Config {
             close_to_open: CloseToOpen::Refuse,
             placement: Placement::Measured,
             rates: None,
+            deadline: Some(DEADLINE),
             workload: Workload::Auto,
             managed: Vec::new(),
             given: Vec::new(),
@@ -127,7 +137,8 @@ impl Config {
     /// `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`,
     /// `PLFS_SYNC_ON_CLOSE` (1 or 0), `PLFS_COMPACT_BYTES`, `PLFS_SHARED_MEMORY` (a directory, or
     /// empty for none), `PLFS_CLOSE_TO_OPEN` (`refuse` or `one-node`), `PLFS_PLACEMENT`
-    /// (`measured`, `equal` or `cliff`) and `PLFS_RATES` (a file, or empty for none).
+    /// (`measured`, `equal` or `cliff`), `PLFS_RATES` (a file, or empty for none) and
+    /// `PLFS_DEADLINE_S` (seconds, 0 for none).
     ///
     /// A value that is none of these, or not a number in its range, is an error that names the
     /// variable, or file, line and column: silently using another would be worse.
@@ -233,6 +244,10 @@ impl Config {
                     return Err("is not an absolute path".into());
                 }
                 self.rates = Some(file);
+            }
+            "deadline_s" => {
+                let seconds = number(0, 86_400)?;
+                self.deadline = (seconds > 0).then(|| Duration::from_secs(seconds));
             }
             // INVARIANT: all of the table are above.
             _ => return Err("is the value of no setting".into()),
@@ -341,6 +356,7 @@ impl Config {
                 .rates
                 .as_ref()
                 .map_or(String::new(), |file| file.to_string_lossy().into_owned()),
+            "deadline_s" => self.deadline.map_or(0, |deadline| deadline.as_secs()).to_string(),
             _ => String::new(),
         }
     }

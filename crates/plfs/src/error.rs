@@ -259,6 +259,11 @@ impl Error {
         matches!(self, Error::Io { errno: Errno::NOSPC | Errno::DQUOT, .. })
     }
 
+    /// Whether the storage gave no answer in time.
+    pub(crate) fn is_given_up(&self) -> bool {
+        matches!(self, Error::Io { errno: Errno::TIMEDOUT, .. })
+    }
+
     /// What a decoder said against the bytes of the file at `path`.
     pub(crate) fn of_bytes(path: &Path, bad: Bad) -> Error {
         let path = path.to_path_buf();
@@ -267,6 +272,14 @@ impl Error {
 
     pub(crate) fn refused(errno: Errno, op: &'static str, path: &Path, why: &'static str) -> Error {
         Error::Refused { op, path: path.to_path_buf(), why, errno }
+    }
+
+    /// A storage target that was given up does not say either whether it has what it was given.
+    pub(crate) fn hangs(op: &'static str, path: &Path) -> Error {
+        let why = "its storage target does not answer and was given up (deadline_s); what was \
+                   written since is on other targets, but nobody knows whether this one keeps what \
+                   it had taken before: see to the target, then write the file again";
+        Error::refused(Errno::TIMEDOUT, op, path, why)
     }
 
     pub(crate) fn invalid(errno: Errno, what: &'static str) -> Error {

@@ -65,6 +65,8 @@ pub struct TargetKnown {
     pub bytes: u64,
     /// Writers of the node that are there now.
     pub writers: usize,
+    /// For how long it has been given up, nanoseconds, because an append there did not end.
+    pub given_up_ns: Option<u64>,
     /// What appends of the last minutes took.
     pub appends: Option<Latencies>,
     /// The last probe.
@@ -147,6 +149,7 @@ pub fn known_of(store: &dyn Store, config: &Config, keys: &[PathBuf]) -> Vec<Tar
             age_ns: rate.map_or(0, |(_, age)| age),
             bytes: rates.bytes(target),
             writers: rates.writers_of(target),
+            given_up_ns: rates.given_up_for(target),
             appends: rates.latencies(target),
             probe: rates.probe(target),
         }

@@ -7,11 +7,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use plfs::store::{Errno, Links, LockKind};
-use plfs::{Cleared, Config, File, OpenOptions, Opened, Plfs};
+use plfs::store::{Errno, Links, LockKind, PosixStore, Store};
+use plfs::{Cleared, Config, File, OpenOptions, Opened, Placement, Plfs};
 use plfs_format::mark::Mark;
+use plfs_testkit::{FaultStore, Op};
 
 /// Tells a child of this test what to do: FILE SHM OFFSET BYTE.
 const CHILD: &str = "PLFS_TEST_OWNER";
@@ -181,6 +183,84 @@ fn the_next_process_of_a_node_is_the_heir_of_the_dead() {
             .iter()
             .all(|(offset, byte)| has(&file, *offset, *byte))
     );
+}
+
+/// A writer was killed while a storage target had not answered it: what it had given to that one,
+/// and what it had not given to another one yet, is in its journal, wherever it was to go.
+#[test]
+fn an_heir_has_what_hung_when_its_writer_was_killed() {
+    const PIECE: usize = 64 << 10;
+    let config = |dir: &Path, memory: &Path, deadline: Duration| Config {
+        backends: vec![dir.join("b")],
+        streams: 2,
+        placement: Placement::Equal,
+        deadline: Some(deadline),
+        compact_bytes: 0,
+        shared_memory: Some(memory.to_path_buf()),
+        ..Config::shared()
+    };
+    let piece = |i: u64| [i.to_le_bytes().to_vec(), vec![(i * 31) as u8; PIECE - 8]].concat();
+    if let Ok(what) = std::env::var(CHILD) {
+        let words: Vec<&str> = what.split(' ').collect();
+        let dir = Path::new(words[0]);
+        let faults = FaultStore::new(Arc::new(PosixStore::new()));
+        let _hanging = faults.hang("/b/.plfs", &[Op::WriteAt], 4);
+        let deadline = Duration::from_millis(words[2].parse().unwrap());
+        let plfs = Plfs::new(Arc::new(faults), config(dir, Path::new(words[1]), deadline));
+        let file = open(&plfs, &dir.join("f"));
+        for i in 0.. {
+            file.write_at(&piece(i), i * PIECE as u64).unwrap();
+            // From the moment on that the call returns it counts.
+            println!("wrote {i}");
+        }
+    }
+    // It waits for the target; and has left it.
+    for (ms, last) in [(100_000, 0), (200, 700)] {
+        let dir = Dir::new();
+        let (memory, name) = (dir.0.join("a"), dir.0.file_name().unwrap());
+        // In memory nobody chooses between targets.
+        let disk = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(disk.join("b")).unwrap();
+        if PosixStore::new().boot(&disk).is_none() {
+            println!("skipped: {} is in memory", disk.display());
+            return std::fs::remove_dir_all(&disk).unwrap();
+        }
+        let test = "an_heir_has_what_hung_when_its_writer_was_killed";
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", test, "--test-threads=1", "--nocapture"])
+            .env(CHILD, format!("{} {} {ms}", disk.display(), memory.display()));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (tell, hear) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            while let Some(Ok(line)) = lines.next() {
+                if let Some((_, i)) = line.split_once("wrote ") {
+                    let _ = tell.send(i.parse::<u64>().unwrap());
+                }
+            }
+        });
+        let mut wrote = 0;
+        while let Ok(i) = hear.recv_timeout(Duration::from_secs(2)) {
+            wrote = i;
+            if last > 0 && i > last {
+                break;
+            }
+        }
+        kill(child);
+        reader.join().unwrap();
+        wrote = hear.try_iter().last().unwrap_or(wrote);
+        let plfs = Plfs::posix(config(&disk, &memory, Duration::from_secs(30)));
+        let file = open(&plfs, &disk.join("f"));
+        let mut got = vec![0; PIECE];
+        for i in 0..=wrote {
+            assert_eq!(file.read_at(&mut got, i * PIECE as u64).unwrap(), PIECE, "{i} of {wrote}");
+            assert!(got == piece(i), "piece {i} of {wrote}");
+        }
+        assert!(wrote > 4, "{wrote}");
+        file.close().unwrap();
+        std::fs::remove_dir_all(&disk).unwrap();
+    }
 }
 
 /// Nobody opens the file of a killed job again: its mark and its page go with the next job of the

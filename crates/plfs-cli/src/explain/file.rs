@@ -58,6 +58,9 @@ struct Target {
     age_s: Option<f64>,
     measured_bytes: u64,
     writers: usize,
+    /// For how long it has been given up, because an append there did not end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    given_up_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     appends: Option<Appends>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,6 +150,7 @@ pub fn file(out: &mut Out, json: bool, path: &Path) -> Result<(), Fail> {
         age_s: known.bytes_s.map(|_| known.age_ns as f64 / 1e9),
         measured_bytes: known.bytes,
         writers: known.writers,
+        given_up_s: known.given_up_ns.map(|ns| ns as f64 / 1e9),
         appends: known.appends.map(|appends| Appends {
             median_s: appends.median_s,
             p99_s: appends.most_s,
@@ -333,6 +337,13 @@ fn print(out: &mut Out, explained: &Explained) -> Result<(), Fail> {
         for Inside { target, bytes_s, age_s } in &one.inside {
             let (target, bytes_s, age) = (show(&target.0), mb_s(*bytes_s), short(*age_s));
             out.line(format_args!("{:6} {bytes_s:>9} {:>9} {:>9} {age:>9}  {target}", "", "", ""))?;
+        }
+        if let Some(s) = one.given_up_s {
+            let since = short(s);
+            out.line(format_args!(
+                "{:6} given up {since} ago: an append there took longer than deadline_s",
+                ""
+            ))?;
         }
         if let Some(probe) = &one.probe {
             out.line(format_args!("{:6} {}", "", probe.words()))?;

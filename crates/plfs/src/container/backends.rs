@@ -66,6 +66,15 @@ impl Table<'_> {
         Ok(path)
     }
 
+    /// Where the entry says that backend `id` is, and whether the process has seen it there. Asks
+    /// nothing of the backend.
+    pub fn look(&self, id: u16) -> Result<(PathBuf, bool)> {
+        if let Some(path) = plain::lock(&KNOWN).get(&self.key(id)) {
+            return Ok((path.clone(), true));
+        }
+        Ok((path_of(&self.read_entry(id)?.0), false))
+    }
+
     /// [`Table::find`] for who did not find there what it looked for: the table is read again, and
     /// whether the backend is there.
     pub fn find_again(&self, id: u16) -> Result<PathBuf> {

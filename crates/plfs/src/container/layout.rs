@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::ops::{ControlFlow, Deref};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use plfs_format::backend::State;
 use plfs_format::index_log::LogId;
@@ -57,6 +58,8 @@ pub struct Facts {
     pub placement: Placement,
     /// The file of the site with what nodes know of targets (see [`Config`](crate::Config)).
     pub rates: Option<Arc<Path>>,
+    /// When an append to a storage target is given up (see [`Config`](crate::Config)).
+    pub deadline: Option<Duration>,
     /// The last listing that [`Container::list_at`] may give again.
     pub(super) listed: Arc<Mutex<Option<Listing>>>,
 }
@@ -120,6 +123,7 @@ impl Container {
             shared_memory: config.shared_memory.as_deref().map(Into::into),
             placement,
             rates: config.rates.as_deref().map(Into::into),
+            deadline: config.deadline,
             ..facts
         })
     }
@@ -329,6 +333,14 @@ impl Container {
         match backend {
             0 | BASE_BACKEND => Ok(self.root().to_path_buf()),
             id => self.table().find(id),
+        }
+    }
+
+    /// Where the table says that a backend is, and whether the process has seen that it is there.
+    pub fn backend_entry(&self, backend: u16) -> Result<(PathBuf, bool)> {
+        match backend {
+            0 | BASE_BACKEND => Ok((self.root().to_path_buf(), true)),
+            id => self.table().look(id),
         }
     }
 
@@ -550,6 +562,7 @@ impl Container {
             shared_memory: None,
             placement: Placement::Measured,
             rates: None,
+            deadline: None,
             listed: Arc::default(),
         };
         Container { store, facts: Arc::new(facts), waits: false }

@@ -2,22 +2,25 @@
 //! buffer, written as large appends.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use plfs_format::name::{self, SegmentRef};
 use plfs_index::{Regions, Stretch, Sums};
 
 use super::LogSet;
-use super::flusher::{self, InFlight, Refused, Target, write_behind};
+use super::flusher::{
+    self, InFlight, Refused, Steered, Target, aside, given_up, looks_every, write_behind,
+};
 use super::journal::{Buffer, Journal};
 use super::log_set::{FileName, open_to_readers};
 use super::policy;
-use super::steering::{self, Steering};
+use super::steering::{self, PACE, Steering};
 use crate::container::{Container, dir_mode, make_dir};
 use crate::error::{At, Error, Result};
 use crate::store::machine::boot_time_ns;
-use crate::store::rates::Rates;
+use crate::store::rates::{self, Rates};
 use crate::store::site::look_after;
-use crate::store::{self, CachedFile, Links, Open, StoreFile, TargetProvider};
+use crate::store::{self, CachedFile, Links, Open, StorageTarget, StoreFile, TargetProvider};
 use crate::sync::Arc;
 use crate::sync::plain::atomic::{AtomicUsize, Ordering};
 
@@ -58,11 +61,18 @@ struct Segment {
     file: Arc<CachedFile>,
     /// It has been given bytes that the node does not know of yet.
     dirty: bool,
+    /// The store has bytes there that were acknowledged.
+    has_bytes: bool,
     /// New as long as the node does not know that this process may have made the file.
     file_name: FileName,
 }
 
 impl Segment {
+    /// The store has bytes there.
+    fn holds(&mut self) {
+        (self.dirty, self.has_bytes) = (true, true);
+    }
+
     /// The file, opened again if it was closed between two uses.
     fn open(&self, container: &Container) -> Result<Arc<dyn StoreFile>> {
         if let Some(file) = self.file.get() {
@@ -103,6 +113,13 @@ enum Steers {
     Yes(Box<Steering>),
 }
 
+/// On a local file system with several targets: as much as is given to the storage at once, and no
+/// write on the caller's thread, which might wait for ever.
+fn steered(travel: Travel) -> Travel {
+    let most = travel.buffer_bytes.max(PACE as usize);
+    Travel { direct_bytes: usize::MAX, buffer_bytes: most, behind: true }
+}
+
 /// How often somebody looks for room on other backends in one call. Each try makes a segment; a
 /// file has few backends.
 const TRIES: usize = 16;
@@ -136,6 +153,8 @@ pub struct DataLog {
     only: Option<Vec<u16>>,
     /// Backends that had no room.
     full: Vec<u16>,
+    /// Backends that gave no answer when they were looked for.
+    lost: Vec<u16>,
     /// How many targets of backends that have several had none, one after the other.
     full_targets: usize,
     /// All had none: until this time of the machine's clock they are not asked again.
@@ -170,6 +189,12 @@ pub struct Place {
 
 impl Drop for DataLog {
     fn drop(&mut self) {
+        // To close a file may wait for its storage.
+        let hangs = self.segments.iter().any(|segment| self.is_fenced(&segment.key));
+        if hangs {
+            let segments = std::mem::take(&mut self.segments);
+            aside(move || drop(segments));
+        }
         HELD_BYTES.fetch_sub(self.counted_bytes, Ordering::Relaxed);
     }
 }
@@ -208,6 +233,7 @@ impl DataLog {
             in_flight: Arc::default(),
             only: None,
             full: Vec::new(),
+            lost: Vec::new(),
             full_targets: 0,
             rests_until: 0,
         }
@@ -248,7 +274,10 @@ impl DataLog {
 
     /// Whether a write of `bytes` should skip the buffer: then [`DataLog::place`] it, write, and
     /// record it.
-    pub fn is_direct(&self, bytes: usize) -> bool {
+    pub fn is_direct(&mut self, bytes: usize) -> bool {
+        if bytes >= MEMORY.direct_bytes {
+            self.learn_targets();
+        }
         // Where the process holds as much as it may, a copy gains nothing.
         bytes >= self.travel.direct_bytes
             || (!self.travel.behind && bytes >= MEMORY.direct_bytes && self.holds_back_too_much())
@@ -267,24 +296,34 @@ impl DataLog {
     /// which threads wait for each other less than for the store, where they append to the same
     /// file.
     pub fn wrote(&mut self, place: &Place, bytes: &[u8]) {
-        self.segments[place.segment as usize].dirty = true;
+        self.segments[place.segment as usize].holds();
         if let Some(sums) = &mut self.sums {
             sums.push(place.segment, place.physical, bytes);
-        }
-        if !self.travel.behind {
-            self.pace(place.segment, place.physical, bytes.len() as u64);
         }
     }
 
     /// How many bytes the sums take in an index block.
     pub fn sums_bytes(&self) -> usize {
-        self.sums.as_ref().map_or(0, Sums::bytes)
+        let behind = if self.travel.behind { self.in_flight.sums_bytes() } else { 0 };
+        self.sums.as_ref().map_or(0, Sums::bytes) + behind
     }
 
     /// Takes the sums of all that has been given to the store since the last time. After a
     /// [flush](DataLog::flush) that is all that was written.
     pub fn take_sums(&mut self) -> Vec<Stretch> {
+        self.take_written();
         self.sums.as_mut().map_or(Vec::new(), Sums::take)
+    }
+
+    /// Takes note of what threads have given to the store.
+    fn take_written(&mut self) {
+        let (segments, stretches) = self.in_flight.take_written();
+        for number in segments {
+            self.segments[number as usize].holds();
+        }
+        if let Some(sums) = &mut self.sums {
+            stretches.into_iter().for_each(|stretch| sums.add(stretch));
+        }
     }
 
     /// Many open files share the budget: past a half of it nobody holds back; the other half may be
@@ -366,10 +405,10 @@ impl DataLog {
                 return Ok(Placed { segment, physical, length: taken as u64 });
             };
             // What earlier calls gave goes first. Then all of this one, so that it has one place.
-            let goes_on = error.is_full()
+            let goes_on = (error.is_full() || error.is_given_up())
                 && tries.next().is_some()
                 && (self.buffer.is_empty() || self.write_out(moved).is_ok())
-                && self.leave_full(segment);
+                && self.leave(self.segment_at(segment), &error);
             match taken {
                 _ if goes_on => {}
                 0 => return Err(error),
@@ -438,18 +477,21 @@ impl DataLog {
     /// Hands everything to the store, waits until it has it, and tells the node what is not
     /// durable: records of it may be appended now. After an error ask [`DataLog::has_lost`].
     pub fn flush(&mut self, moved: &mut dyn FnMut(Moved)) -> Result<()> {
-        self.write_out(moved)?;
-        self.in_flight.wait()?;
-        self.recall(moved)?;
+        loop {
+            self.write_out(moved)?;
+            self.in_flight.wait()?;
+            if !self.in_flight.has_refused() {
+                break;
+            }
+            self.recall(moved)?;
+        }
+        self.take_written();
         self.failure()?;
         if self.journal.is_none() {
             // Of many files that are open few are written at a time.
             flusher::keep_buffer(std::mem::take(&mut self.buffer));
         }
         self.in_flight.give_up_spare();
-        if let Steers::Yes(steering) = &mut self.steering {
-            steering.rest();
-        }
         for segment in self.segments.iter_mut().filter(|segment| segment.dirty) {
             self.set.mark_unsynced(segment.at.stream, segment.at.segment, segment.file_name);
             (segment.dirty, segment.file_name) = (false, FileName::Known);
@@ -480,9 +522,23 @@ impl DataLog {
         if self.container.local {
             return Ok(());
         }
-        self.segments
-            .iter()
-            .try_for_each(|segment| segment.file.flush().at("close the data log", &segment.path))
+        let has_bytes = |segment: &&Segment| segment.has_bytes;
+        self.segments.iter().filter(has_bytes).try_for_each(|segment| {
+            let op = "close the data log";
+            let Some(deadline) = self.deadline() else {
+                return segment.file.flush().at(op, &segment.path);
+            };
+            // As long as the target is not given up a flush takes as long as it takes.
+            let (file, begun) = (segment.file.clone(), Instant::now());
+            aside(move || file.flush())
+                .wait(looks_every(deadline), || {
+                    begun.elapsed() >= deadline && self.is_fenced(&segment.key)
+                })
+                .map_or_else(
+                    || Err(Error::hangs("close", &segment.path)),
+                    |it| it.at(op, &segment.path),
+                )
+        })
     }
 
     /// What was said when a data log was closed between two uses, where that can be an error: bytes
@@ -508,10 +564,12 @@ impl DataLog {
         let mut tries = 0..TRIES;
         loop {
             match self.write_buffer() {
-                Err(error) if error.is_full() && tries.next().is_some() => {
+                Err(error)
+                    if (error.is_full() || error.is_given_up()) && tries.next().is_some() =>
+                {
                     let from = (self.buffer_segment, self.buffer_at);
                     let length = self.buffer.len() as u64;
-                    if !self.leave_full(from.0) {
+                    if !self.leave(self.segment_at(from.0), &error) {
                         return Err(error);
                     }
                     let Ok(to) = self.reserve(length) else { return Err(error) };
@@ -525,55 +583,109 @@ impl DataLog {
         }
     }
 
-    /// Gives what threads found no room for to another backend. If there is none it is lost.
+    /// Gives what the store has not taken from threads another place, from where they give it to
+    /// the store. An error: there is none; it stays for the next call.
     fn recall(&mut self, moved: &mut dyn FnMut(Moved)) -> Result<()> {
         while let Some(refused) = self.in_flight.take_refused() {
-            self.write_elsewhere(refused, moved)
-                .inspect_err(|error| self.in_flight.fail(error.clone()))?;
+            self.write_elsewhere(refused, moved)?;
         }
         Ok(())
     }
 
     fn write_elsewhere(&mut self, refused: Refused, moved: &mut dyn FnMut(Moved)) -> Result<()> {
-        let Refused { segment, offset, mut bytes, mut error } = refused;
-        let (mut from, length) = ((segment, offset), bytes.len() as u64);
-        for _ in 0..TRIES {
-            if !self.leave_full(from.0) {
-                break;
+        let from = (refused.segment, refused.offset);
+        let length = refused.bytes.len() as u64;
+        let to = match self.leave(self.segment_at(from.0), &refused.error) {
+            true => self.reserve(length).ok(),
+            false => None,
+        };
+        let Refused { bytes, error, .. } = refused;
+        let (to, may_give_up) = match to {
+            Some(to) => {
+                let segments = (self.segment_at(from.0), self.segment_at(to.0));
+                moved(Moved { from, length, to, segments });
+                bytes.move_to(&segments.1, to.1);
+                (to, true)
             }
-            let to = self.reserve(length)?;
-            let segments = (self.segment_at(from.0), self.segment_at(to.0));
-            moved(Moved { from, length, to, segments });
-            bytes.move_to(&segments.1, to.1);
-            from = to;
-            let segment = &mut self.segments[to.0 as usize];
-            let file = segment.open(&self.container)?;
-            segment.dirty = true;
-            match store::write_full(file.as_ref(), bytes.bytes(), to.1)
-                .at("write the data log", &segment.path)
-            {
-                Ok(()) => {
-                    if let Some(sums) = &mut self.sums {
-                        sums.push(to.0, to.1, bytes.bytes());
-                    }
-                    bytes.clear();
-                    return Ok(());
-                }
-                Err(full) if full.is_full() => error = full,
-                Err(other) => {
-                    bytes.keep();
-                    return Err(other);
-                }
+            // Where else is no place either: it is waited for, as a plain file is. The same bytes
+            // to the same place do no harm, whichever are there first.
+            None if error.is_given_up() => (from, false),
+            None => {
+                let refused = Refused { segment: from.0, offset: from.1, bytes, error };
+                let error = refused.error.clone();
+                self.in_flight.put_back(refused);
+                return Err(error);
+            }
+        };
+        match self.segments[to.0 as usize].open(&self.container) {
+            Ok(file) => {
+                self.submit(to, file, bytes, may_give_up);
+                Ok(())
+            }
+            Err(why) => {
+                self.in_flight.put_back(Refused { segment: to.0, offset: to.1, bytes, error });
+                Err(why)
             }
         }
-        bytes.keep();
-        Err(error)
+    }
+
+    /// Has threads give bytes to the store.
+    fn submit(
+        &mut self,
+        to: (u32, u64),
+        file: Arc<dyn StoreFile>,
+        bytes: Arc<Buffer>,
+        may_give_up: bool,
+    ) {
+        let segment = &self.segments[to.0 as usize];
+        let (mut pace, mut steered) = (None, None);
+        if let Steers::Yes(steering) = &mut self.steering {
+            let is_local = self.container.local;
+            if is_local {
+                pace = steering.gather(to.0, to.1, bytes.len() as u64);
+            }
+            steered = steering.rates().target(&segment.key).map(|target| Steered {
+                rates: steering.rates().clone(),
+                target,
+                is_measure: !is_local || pace.is_some(),
+                deadline: self.container.deadline.filter(|_| may_give_up),
+                others: steering.targets().clone(),
+                set: Arc::downgrade(&self.set),
+            });
+        }
+        let target = Target {
+            file,
+            path: segment.path.clone(),
+            segment: to.0,
+            has_choice: self.has_choice(),
+            offset: to.1,
+            has_sums: self.sums.is_some(),
+            pace,
+            steered,
+        };
+        write_behind(target, bytes, &self.in_flight, self.budget_bytes / 2);
     }
 
     /// Ends a segment whose backend has no room, for the whole node, if there may be room on
     /// another one. If not it stays, and so does what the caller has for it.
     pub fn leave_full(&mut self, segment: u32) -> bool {
         self.leave_place(self.segments[segment as usize].at)
+    }
+
+    /// The same for a segment whose backend has refused something by this error: also one that
+    /// gives no answer.
+    fn leave(&mut self, at: SegmentRef, error: &Error) -> bool {
+        if !error.is_given_up() {
+            return self.leave_place(at);
+        }
+        self.learn_others();
+        let Steers::Yes(steering) = &self.steering else { return false };
+        let left =
+            steering.has_open_target() && self.set.leave_segment(at.stream, at.segment).is_ok();
+        if left {
+            self.regions.leave();
+        }
+        left
     }
 
     fn leave_place(&mut self, at: SegmentRef) -> bool {
@@ -600,10 +712,70 @@ impl DataLog {
         true
     }
 
+    /// Takes note of the targets that take something: those that are drained, or full, do not.
+    fn learn_others(&mut self) {
+        if !matches!(self.steering, Steers::Yes(_)) {
+            return;
+        }
+        let Ok(ids) = self.backends(self.stream) else { return };
+        let takes = |id: &u16| !self.full.contains(id);
+        let keys: Vec<PathBuf> = ids
+            .into_iter()
+            .filter(takes)
+            .filter_map(|id| self.provider(id).ok())
+            .flat_map(|it| it.targets().iter().map(|one| one.key.clone()).collect::<Vec<_>>())
+            .collect();
+        let Steers::Yes(steering) = &mut self.steering else { return };
+        steering.know_targets(&keys);
+    }
+
+    /// Whether the target with this key was given up.
+    fn is_fenced(&self, key: &Path) -> bool {
+        let Steers::Yes(steering) = &self.steering else { return false };
+        let rates = steering.rates();
+        rates.find(key).is_some_and(|target| rates.is_fenced(target))
+    }
+
+    /// When something that a target does not do is given up.
+    fn deadline(&self) -> Option<Duration> {
+        match self.steering {
+            Steers::Yes(_) => self.container.deadline,
+            _ => None,
+        }
+    }
+
+    /// The same, and the target's sign, where there is another one that takes the bytes.
+    fn deadline_at(&self, key: &Path) -> Option<(Duration, Arc<Rates>, rates::Target)> {
+        let Steers::Yes(steering) = &self.steering else { return None };
+        let (deadline, rates) = (self.container.deadline?, steering.rates());
+        let target = rates.target(key)?;
+        steering.has_other(target).then(|| (deadline, rates.clone(), target))
+    }
+
+    /// What `call` gives, which asks the target with this key; an error if that takes too long and
+    /// there is another one.
+    fn in_time<T: Send + 'static>(
+        &self,
+        key: &Path,
+        (op, path): (&'static str, &Path),
+        call: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let Some((deadline, rates, target)) = self.deadline_at(key) else { return call() };
+        if rates.is_fenced(target) {
+            return Err(given_up(op, path));
+        }
+        aside(call).wait_for(deadline).unwrap_or_else(|| {
+            rates.fence(target);
+            Err(given_up(op, path))
+        })
+    }
+
     /// The backends that may get a new segment of a stream, the first choice first.
     fn backends(&self, stream: u16) -> Result<Vec<u16>> {
         let Some(only) = &self.only else {
-            return self.container.targets(self.set.id(), stream);
+            let mut ids = self.container.targets(self.set.id(), stream)?;
+            ids.retain(|id| !self.lost.contains(id));
+            return Ok(ids);
         };
         let (turn, mut ids) = (u64::from(self.set.id()) + u64::from(stream), only.clone());
         let first = (turn % (ids.len() as u64).max(1)) as usize;
@@ -620,20 +792,23 @@ impl DataLog {
         if targets.len() < 2 {
             return Ok((backend, None));
         }
-        let known: Vec<Option<f64>> = match &self.steering {
-            Steers::Yes(steering) => targets
-                .iter()
-                .map(|one| {
-                    let rates = steering.rates();
-                    rates.find(&one.key).and_then(|at| rates.rate(at)).map(|(rate, _)| rate)
-                })
-                .collect(),
-            _ => vec![None; targets.len()],
+        let is_open = |one: &&StorageTarget| !self.is_fenced(&one.key);
+        let mut may: Vec<&StorageTarget> = targets.iter().filter(is_open).collect();
+        if may.is_empty() {
+            may = targets.iter().collect();
+        }
+        let rate_of = |one: &&StorageTarget| match &self.steering {
+            Steers::Yes(steering) => {
+                let rates = steering.rates();
+                rates.find(&one.key).and_then(|at| rates.rate(at)).map(|(rate, _)| rate)
+            }
+            _ => None,
         };
+        let known: Vec<Option<f64>> = may.iter().map(rate_of).collect();
         let (container, set) = (&self.container, self.set.id());
         let turn = usize::from(stream) + segment as usize;
         let chosen = policy::spread(container.placement, &known, set, turn);
-        Ok((backend, targets.get(chosen).map(|one| one.number)))
+        Ok((backend, may.get(chosen).map(|one| one.number)))
     }
 
     /// What of a backend's storage can be slow by itself.
@@ -656,9 +831,28 @@ impl DataLog {
     fn choose_backend(&self, stream: u16) -> Result<u16> {
         let ids = self.backends(stream)?;
         let [first, _, ..] = ids[..] else { return Ok(ids.first().copied().unwrap_or(0)) };
-        let mut not_full = ids.iter().copied().filter(|id| !self.full.contains(id));
-        let any = not_full.clone().next().unwrap_or(first);
-        Ok(not_full.find(|id| self.container.has_room(*id)).unwrap_or(any))
+        // What is full takes what nothing else does, and so does what was given up.
+        let mut may: Vec<u16> = ids.iter().copied().filter(|id| !self.full.contains(id)).collect();
+        let open: Vec<u16> = may.iter().copied().filter(|id| !self.is_given_up(*id)).collect();
+        if !open.is_empty() {
+            may = open;
+        }
+        let any = may.first().copied().unwrap_or(first);
+        let has_room = |id: &u16| {
+            let (container, id) = (self.container.clone(), *id);
+            let Ok((key, _)) = container.backend_entry(id) else { return container.has_room(id) };
+            let asked = ("look for room at", key.as_path());
+            self.in_time(&key, asked, move || Ok(container.has_room(id))).unwrap_or(false)
+        };
+        Ok(may.into_iter().find(has_room).unwrap_or(any))
+    }
+
+    /// Whether all targets of a backend are given up.
+    fn is_given_up(&self, backend: u16) -> bool {
+        matches!(self.steering, Steers::Yes(_))
+            && self
+                .provider(backend)
+                .is_ok_and(|it| it.targets().iter().all(|target| self.is_fenced(&target.key)))
     }
 
     fn write_buffer(&mut self) -> Result<()> {
@@ -666,70 +860,51 @@ impl DataLog {
         if !self.is_stuck {
             return Ok(());
         }
-        let segment = &mut self.segments[self.buffer_segment as usize];
-        let file = segment.open(&self.container)?;
-        segment.dirty = true;
-        let key = segment.key.clone();
+        let segment = &self.segments[self.buffer_segment as usize];
+        let (file, key, path) =
+            (segment.open(&self.container)?, segment.key.clone(), segment.path.clone());
         let next = match &self.journal {
             _ if !self.travel.behind => None,
             Some(journal) => self.in_flight.next_of(journal),
             None => Some(Buffer::private(self.in_flight.spare())),
         };
         if let Some(next) = next {
-            if let Some(sums) = &mut self.sums {
-                // Whole buffers, however small the writes were.
-                sums.push(self.buffer_segment, self.buffer_at, self.buffer.bytes());
-            }
             let bytes = std::mem::replace(&mut self.buffer, next);
-            let (path, offset) = (segment.path.clone(), self.buffer_at);
             self.is_stuck = false;
             self.count();
-            let segment = self.has_choice().then_some(self.buffer_segment);
-            let rate = match &self.steering {
-                Steers::Yes(steering) => {
-                    let target = steering.rates().target(&key);
-                    target.map(|target| (steering.rates().clone(), target))
-                }
-                _ => None,
-            };
-            let target = Target { file, path, segment, offset, rate };
+            self.submit((self.buffer_segment, self.buffer_at), file, Arc::new(bytes), true);
             self.reconsider();
-            write_behind(target, bytes, &self.in_flight, self.budget_bytes / 2);
             return Ok(());
         }
-        let (from, length) = (self.buffer_at, self.buffer.len() as u64);
+        let op = "write the data log";
         while !self.buffer.is_empty() {
             let there = self.buffer.bytes();
-            let written = store::write_some(file.as_ref(), there, self.buffer_at)
-                .at("write the data log", &segment.path)?;
+            let (at, to) = (self.buffer_at, file.clone());
+            let written = match self.deadline_at(&key) {
+                None => store::write_some(file.as_ref(), there, at).at(op, &path)?,
+                Some(_) => {
+                    let (there, name) = (there.to_vec(), path.clone());
+                    self.in_time(&key, (op, &path), move || {
+                        store::write_some(to.as_ref(), &there, at).at(op, &name)
+                    })?
+                }
+            };
             if let Some(sums) = &mut self.sums {
-                sums.push(self.buffer_segment, self.buffer_at, &there[..written]);
+                sums.push(self.buffer_segment, self.buffer_at, &self.buffer.bytes()[..written]);
             }
+            self.segments[self.buffer_segment as usize].holds();
             self.buffer.consume(written);
             self.buffer_at += written as u64;
         }
         self.is_stuck = false;
         self.count();
-        self.pace(self.buffer_segment, from, length);
         Ok(())
     }
 
-    /// Waits for what was given to the target before, where it is to be known how fast that is.
-    fn pace(&mut self, segment: u32, offset: u64, length: u64) {
-        let Steers::Yes(steering) = &mut self.steering else { return };
-        let Segment { key, path, .. } = &self.segments[segment as usize];
-        let Some(target) = steering.rates().target(key) else { return };
-        match steering.wrote((segment, target), offset, length, path, &self.container) {
-            Ok(true) => self.reconsider(),
-            Ok(false) => {}
-            // The next sync says it, and all after that.
-            Err(errno) => drop(self.set.note_failure(Err(errno))),
-        }
-    }
-
-    /// Leaves the rest of the region if another target promises far more.
+    /// Leaves the rest of the region if another target promises far more, or this one is given up.
     fn reconsider(&mut self) {
         if let Steers::Yes(steering) = &self.steering
+            && (self.in_flight.take_measured() || steering.is_fenced_here())
             && steering.should_leave()
         {
             self.regions.leave();
@@ -763,7 +938,9 @@ impl DataLog {
             self.regions = regions;
             match (placed, refused) {
                 (Err(error), Some(at))
-                    if error.is_full() && tries.next().is_some() && self.leave_place(at) => {}
+                    if (error.is_full() || error.is_given_up())
+                        && tries.next().is_some()
+                        && self.leave(at, &error) => {}
                 (placed, _) => return placed,
             }
         }
@@ -772,9 +949,8 @@ impl DataLog {
     /// The stream for the next region: where there are several targets, on the one that promises
     /// most.
     fn steer(&mut self) -> u16 {
-        if matches!(self.steering, Steers::Unknown) {
-            self.steering = self.begin_steering().map_or(Steers::No, Steers::Yes);
-        }
+        self.learn_targets();
+        self.learn_others();
         let Steers::Yes(steering) = &self.steering else { return self.stream };
         let Ok(active) = self.backends(self.stream) else { return self.stream };
         let key_of = |stream| {
@@ -791,8 +967,23 @@ impl DataLog {
         choices.ok().and_then(|choices| steering.choose(choices)).unwrap_or(self.stream)
     }
 
+    /// Finds out whether there are several targets to choose from; once.
+    fn learn_targets(&mut self) {
+        if !matches!(self.steering, Steers::Unknown) {
+            return;
+        }
+        self.steering = self.begin_steering().map_or(Steers::No, Steers::Yes);
+        if let Steers::Yes(_) = &self.steering
+            && !self.travel.behind
+        {
+            self.travel = steered(self.travel);
+            let most = (self.budget_bytes / 2).max(4096);
+            self.travel.buffer_bytes = self.travel.buffer_bytes.min(1 << most.ilog2());
+        }
+    }
+
     /// `None` if there is one target, or nobody can tell how fast they are.
-    fn begin_steering(&self) -> Option<Box<Steering>> {
+    fn begin_steering(&mut self) -> Option<Box<Steering>> {
         let is_memory = self.container.local && self.sums.is_none();
         let streams = self.container.superblock.streams;
         if is_memory || streams < 2 || self.only.is_some() || !self.has_choice() {
@@ -801,12 +992,44 @@ impl DataLog {
         let _acting = self.container.store.act();
         let rates =
             Rates::of(self.container.shared_memory.as_deref()?, self.container.store.user())?;
+        self.find_backends(&rates);
         if let Some(file) = &self.container.rates {
             let backends = &self.container.superblock.backends;
-            let dirs = backends.iter().filter_map(|id| self.container.backend_root(*id).ok());
+            let there = backends.iter().filter(|id| !self.lost.contains(id));
+            let dirs = there.filter_map(|id| self.container.backend_root(*id).ok());
             look_after(file, &rates, dirs.collect());
         }
         Some(Box::new(Steering::new(&rates, self.container.placement)))
+    }
+
+    /// Sees that the file's backends are there, if the process has not seen it before. Those that
+    /// give no answer are as if the file had them not.
+    fn find_backends(&mut self, rates: &Rates) {
+        let Some(deadline) = self.container.deadline else { return };
+        let ids = self.container.superblock.backends.iter().copied();
+        let unseen = ids.filter_map(|id| match self.container.backend_entry(id) {
+            Ok((path, false)) => Some((id, rates.target(&path)?)),
+            _ => None,
+        });
+        let asked: Vec<_> = unseen
+            .map(|(id, target)| {
+                let container = self.container.clone();
+                let look = move || {
+                    container.backend_root(id).map(|dir| drop(container.store.targets(&dir)))
+                };
+                (id, target, (!rates.is_fenced(target)).then(|| aside(look)))
+            })
+            .collect();
+        for (id, target, asked) in asked {
+            // What is wrong with one that answers is an error of who needs it.
+            if asked.and_then(|asked| asked.wait_for(deadline)).is_none() {
+                rates.fence(target);
+                self.lost.push(id);
+            }
+        }
+        if self.lost.len() == self.container.superblock.backends.len() {
+            self.lost.clear();
+        }
     }
 
     /// A region of a stream, as [`LogSet::reserve`] gives it. If its segment cannot be made
@@ -825,6 +1048,11 @@ impl DataLog {
             }
             let is_it = |known: &Segment| (known.at.stream, known.at.segment) == (stream, number);
             if let Some(i) = self.segments.iter().rposition(is_it) {
+                let Segment { at, key, path, .. } = &self.segments[i];
+                if self.is_left(key) {
+                    *refused = Some(*at);
+                    return Err(given_up("write the data log", path));
+                }
                 return Ok((i as u32, offset));
             }
             if let Some((at, target)) =
@@ -836,68 +1064,98 @@ impl DataLog {
         }
     }
 
+    /// Whether a target was given up, and there is another one.
+    fn is_left(&self, key: &Path) -> bool {
+        self.is_fenced(key) && self.deadline_at(key).is_some()
+    }
+
     fn segment(&mut self, at: SegmentRef, target: Option<u16>) -> Result<u32> {
         // Data without an index log says that this is lost. What is in the way here is so for the
         // first append, too, which tells.
         let _ = self.set.index();
-        let mut path = self.container.segment_path(&at)?;
-        let file = CachedFile::for_writing(self.container.local);
-        let (store, how) = (self.container.store.as_ref(), Open::create(0o644));
-        let provider = self.provider(at.backend)?;
-        let create = |path: &Path| {
-            file.get_or_open(|_| match (target, provider.targets()) {
-                (Some(on), _) => provider.create(store, path, how, on),
-                (None, [only]) => provider.create(store, path, how, only.number),
-                // It is there, and nobody knows any more on which target.
-                (None, _) => store.open(path, how),
-            })
+        let op = "create the data log";
+        if self.lost.contains(&at.backend) {
+            return Err(given_up(op, &self.container.backend_entry(at.backend)?.0));
+        }
+        let key: Arc<Path> = self.key(at.backend, target)?.into();
+        let path = self.container.segment_path(&at)?;
+        let create = |makes_dirs| {
+            let container = self.container.clone();
+            self.in_time(&key, (op, &path), move || create(&container, at, target, makes_dirs))
         };
-        let opened = match create(&path) {
-            Err(store::Errno::NOENT) if at.backend > 0 => {
-                path = self.make_backend_dirs(&at)?.join(name::data_log(&at));
-                create(&path)
+        let (path, file) = match create(false) {
+            Err(Error::Io { errno: store::Errno::NOENT, .. }) if at.backend > 0 => {
+                self.set.keep_index()?;
+                create(true)?
             }
-            other => other,
+            other => other?,
         };
-        let stat = opened.at("create the data log", &path)?.stat();
-        open_to_readers(&self.container, &path, stat, 0o644)?;
-        let key = self.key(at.backend, target)?.into();
-        let (path, file_name) = (path.into(), FileName::New);
-        self.segments.push(Segment { at, path, key, file, dirty: false, file_name });
+        self.segments.push(Segment {
+            at,
+            path: path.into(),
+            key,
+            file,
+            dirty: false,
+            has_bytes: false,
+            file_name: FileName::New,
+        });
         Ok(self.segments.len() as u32 - 1)
     }
+}
 
-    /// The root backend has the container's directory and the log set's; others get them with the
-    /// first segment. Gives the container's directory there.
-    fn make_backend_dirs(&self, at: &SegmentRef) -> Result<PathBuf> {
-        self.set.keep_index()?;
-        let store = self.container.store.as_ref();
-        // Is it there? Logs that began anew in the place of a file system that is not mounted would
-        // be in the way of those in it.
-        let dir = self.container.backend_dir_again(at.backend)?;
-        let root = dir.ancestors().nth(3).unwrap_or(&dir);
-        let inode = self.container.inode_path();
-        match make_dir(store, root, &dir, 0o700) {
-            Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
-            Err(_) => {}
-            // The file's mode of now, not of its creation; and of after, if it changes meanwhile:
-            // who changes it finds the directory.
-            Ok(()) => {
-                let mode =
-                    || Ok(dir_mode(store.stat(&inode, Links::Stay).at("stat", &inode)?.mode));
-                let (mut now, mut set) = (mode()?, None);
-                while set != Some(now) {
-                    store.chmod(&dir, now).at("set the mode of", &dir)?;
-                    (set, now) = (Some(now), mode()?);
-                }
+/// Makes the file of a segment, or opens it: where, and how to reach it.
+fn create(
+    container: &Container,
+    at: SegmentRef,
+    target: Option<u16>,
+    makes_dirs: bool,
+) -> Result<(PathBuf, Arc<CachedFile>)> {
+    let path = match makes_dirs {
+        true => make_backend_dirs(container, &at)?.join(name::data_log(&at)),
+        false => container.segment_path(&at)?,
+    };
+    let file = CachedFile::for_writing(container.local);
+    let (store, how) = (container.store.as_ref(), Open::create(0o644));
+    let provider = store.targets(&container.backend_root(at.backend)?);
+    let opened = file.get_or_open(|_| match (target, provider.targets()) {
+        (Some(on), _) => provider.create(store, &path, how, on),
+        (None, [only]) => provider.create(store, &path, how, only.number),
+        // It is there, and nobody knows any more on which target.
+        (None, _) => store.open(&path, how),
+    });
+    let stat = opened.at("create the data log", &path)?.stat();
+    open_to_readers(container, &path, stat, 0o644)?;
+    Ok((path, file))
+}
+
+/// The root backend has the container's directory and the log set's; others get them with the first
+/// segment, behind [`LogSet::keep_index`]. Gives the container's directory there.
+fn make_backend_dirs(container: &Container, at: &SegmentRef) -> Result<PathBuf> {
+    let store = container.store.as_ref();
+    // Is it there? Logs that began anew in the place of a file system that is not mounted would
+    // be in the way of those in it.
+    let dir = container.backend_dir_again(at.backend)?;
+    let root = dir.ancestors().nth(3).unwrap_or(&dir);
+    let inode = container.inode_path();
+    match make_dir(store, root, &dir, 0o700) {
+        Err(error) if error.errno() != store::Errno::EXIST => return Err(error),
+        Err(_) => {}
+        // The file's mode of now, not of its creation; and of after, if it changes meanwhile:
+        // who changes it finds the directory.
+        Ok(()) => {
+            let mode = || Ok(dir_mode(store.stat(&inode, Links::Stay).at("stat", &inode)?.mode));
+            let (mut now, mut set) = (mode()?, None);
+            while set != Some(now) {
+                store.chmod(&dir, now).at("set the mode of", &dir)?;
+                (set, now) = (Some(now), mode()?);
             }
         }
-        let set = dir.join(name::log_set(at.set));
-        match store.mkdir(&set, 0o755) {
-            Ok(()) => open_to_readers(&self.container, &set, store.stat(&set, Links::Stay), 0o755)?,
-            Err(store::Errno::EXIST) => {}
-            Err(errno) => return Err(errno).at("create", &set),
-        }
-        Ok(dir)
     }
+    let set = dir.join(name::log_set(at.set));
+    match store.mkdir(&set, 0o755) {
+        Ok(()) => open_to_readers(container, &set, store.stat(&set, Links::Stay), 0o755)?,
+        Err(store::Errno::EXIST) => {}
+        Err(errno) => return Err(errno).at("create", &set),
+    }
+    Ok(dir)
 }

@@ -1,19 +1,43 @@
-//! Background writing: full buffers go to storage while the application computes. One queue and two
-//! threads a process, a bounded number of bytes.
+//! Background writing: full buffers go to storage while the application computes. One queue a
+//! process, a bounded number of bytes, and two threads for each storage target.
+//!
+//! An append to a target of several may take for ever, and what a thread has begun nobody can end.
+//! So who waits for one that takes longer than the deadline takes the bytes from it: they are
+//! [`Refused`], as those are for which there is no room, and their log gives them to another
+//! target. Who removes a job from the queue decides what becomes of it, once: the thread, when the
+//! store has all of it, or who gives it up. What a thread comes back with after that changes
+//! nothing; its bytes lie where no record points to (docs/decisions/0029).
 
 use std::collections::VecDeque;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use plfs_index::{Stretch, Sums};
+
+use super::LogSet;
 use super::journal::{Buffer, Journal};
 use crate::error::{At, Error, Result};
 use crate::store::rates::{self, Rates};
-use crate::store::{self, StoreFile};
-use crate::sync::{Arc, Condvar, Mutex, OfProcess, PoisonError, lock, plain, spawn_for_ever};
+use crate::store::{self, Errno, StoreFile};
+use crate::sync::plain::mpsc::{Receiver, RecvTimeoutError, channel};
+use crate::sync::{
+    Arc, Condvar, Mutex, MutexGuard, OfProcess, PoisonError, Weak, lock, plain, spawn_for_ever,
+};
 
-/// Threads that write. Two: one waits for storage while the other copies; more gain nothing against
-/// one storage system and disturb the application.
+/// Threads that write to one target, or to all of which nobody knows what they are. Two: one waits
+/// for storage while the other copies; more gain nothing against one storage system and disturb the
+/// application.
 const THREADS: usize = 2;
+
+/// Who waits looks so many times in the time of a deadline whether it is over.
+const LOOKS: u32 = 16;
+/// And at least so often.
+pub(super) const LOOKS_EVERY: Duration = Duration::from_secs(1);
+
+/// So long is measured at once. 100 ms: storage that is limited to a rate, and most that has a
+/// cache, takes much at once and then nothing; a MiB alone was between 12 and 320 MB/s on targets
+/// of 42 MB/s.
+const WINDOW: Duration = Duration::from_millis(100);
 
 /// What one writer has under way, and its first failure.
 #[derive(Debug, Default)]
@@ -28,15 +52,37 @@ struct State {
     failed: Option<Error>,
     spare: Vec<Vec<u8>>,
     refused: Vec<Refused>,
+    /// Segments that the store has bytes of, since the owner asked last.
+    written: Vec<u32>,
+    sums: Sums,
+    /// How often to look for jobs that take too long.
+    looks_every: Option<Duration>,
+    /// A job was given up: its thread may have memory of the journal for ever.
+    has_given_up: bool,
+    window: Option<Window>,
+    is_measured: bool,
 }
 
-/// A buffer for which the store had no room.
+/// What a target took of one writer since it was measured last.
+#[derive(Debug)]
+struct Window {
+    target: rates::Target,
+    bytes: u64,
+    /// While bytes were on their way to it.
+    busy: Duration,
+    /// When the last ones were there.
+    until: Option<Instant>,
+}
+
+/// A buffer that the store has not taken.
 #[derive(Debug)]
 pub(super) struct Refused {
     /// The owner's number of the segment.
     pub segment: u32,
     pub offset: u64,
-    pub bytes: Buffer,
+    /// Who gave it up may still read it.
+    pub bytes: Arc<Buffer>,
+    /// There was no room, or no answer ([`Error::is_given_up`]).
     pub error: Error,
 }
 
@@ -44,18 +90,65 @@ pub(super) struct Refused {
 pub(super) struct Target {
     pub file: Arc<dyn StoreFile>,
     pub path: Arc<Path>,
-    /// The owner's number of the segment, if it has other places for what finds no room.
-    pub segment: Option<u32>,
+    /// The owner's number of the segment.
+    pub segment: u32,
+    /// The owner has other places for what finds no room.
+    pub has_choice: bool,
     pub offset: u64,
-    /// Who is told how long it took.
-    pub rate: Option<(Arc<Rates>, rates::Target)>,
+    /// Whether the bytes are to have sums.
+    pub has_sums: bool,
+    /// What of the segment is to be given to the storage, and waited for: from, and how much.
+    pub pace: Option<(u64, u64)>,
+    pub steered: Option<Steered>,
+}
+
+/// What is known of the storage target of a log that chooses between several.
+#[derive(Clone)]
+pub(super) struct Steered {
+    pub rates: Arc<Rates>,
+    pub target: rates::Target,
+    /// How long it took says how fast the target is.
+    pub is_measure: bool,
+    /// It is given up when it takes longer.
+    pub deadline: Option<Duration>,
+    /// The other targets.
+    pub others: Arc<[rates::Target]>,
+    /// Where to note what the storage tells once.
+    pub set: Weak<LogSet>,
+}
+
+impl Steered {
+    fn has_other(&self) -> bool {
+        self.others.iter().any(|other| *other != self.target && !self.rates.is_fenced(*other))
+    }
 }
 
 struct Job {
     target: Target,
-    bytes: Buffer,
+    /// Until the store has them, or they were taken away.
+    bytes: Mutex<Option<Arc<Buffer>>>,
+    length: usize,
     owner: Arc<InFlight>,
 }
+
+impl Job {
+    /// Jobs of one lane share two threads.
+    fn lane(&self) -> Option<rates::Target> {
+        self.target.steered.as_ref().map(|steered| steered.target)
+    }
+
+    fn take(&self) -> Option<Arc<Buffer>> {
+        lock(&self.bytes).take()
+    }
+}
+
+struct Running {
+    job: Arc<Job>,
+    begun: Instant,
+}
+
+/// What is done on a thread of its own.
+type Call = Box<dyn FnOnce() + Send>;
 
 struct Flusher {
     queue: Mutex<Queue>,
@@ -65,9 +158,14 @@ struct Flusher {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    waiting: VecDeque<Arc<Job>>,
+    running: Vec<Running>,
+    calls: VecDeque<Call>,
+    /// Of jobs that wait or run.
     bytes: usize,
     threads: usize,
+    /// Threads that have nothing to do.
+    idle: usize,
 }
 
 /// Buffers that no data log uses now.
@@ -99,13 +197,28 @@ pub(super) fn keep_buffer(buffer: Buffer) {
 }
 
 impl InFlight {
-    /// Waits until nothing is under way; gives the first failure since the beginning, for ever.
+    /// Waits until nothing is under way that has not been given up; gives the first failure since
+    /// the beginning, for ever.
     pub fn wait(&self) -> Result<()> {
         let mut state = lock(&self.state);
         while state.jobs > 0 {
-            state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wait_on(state);
         }
         state.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn wait_on<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let Some(every) = state.looks_every else {
+            return self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        let (state, timeout) =
+            self.idle.wait_timeout(state, every).unwrap_or_else(PoisonError::into_inner);
+        if !timeout.timed_out() {
+            return state;
+        }
+        drop(state);
+        flusher().give_up();
+        lock(&self.state)
     }
 
     /// The first failure so far, without waiting.
@@ -113,14 +226,35 @@ impl InFlight {
         lock(&self.state).failed.clone().map_or(Ok(()), Err)
     }
 
-    /// A buffer that found no room, and has other places to go.
+    /// How many bytes the sums take of what was written since the last [`InFlight::take_written`].
+    pub(super) fn sums_bytes(&self) -> usize {
+        lock(&self.state).sums.bytes()
+    }
+
+    /// A buffer that the store has not taken, and that has other places to go.
     pub(super) fn take_refused(&self) -> Option<Refused> {
         lock(&self.state).refused.pop()
     }
 
-    /// Bytes are lost: this is the failure, if it is the first.
-    pub(super) fn fail(&self, error: Error) {
-        lock(&self.state).failed.get_or_insert(error);
+    /// There is no other place for it now.
+    pub(super) fn put_back(&self, refused: Refused) {
+        lock(&self.state).refused.push(refused);
+    }
+
+    /// Whether something waits for another place.
+    pub(super) fn has_refused(&self) -> bool {
+        !lock(&self.state).refused.is_empty()
+    }
+
+    /// Segments that the store has bytes of since the last call; and their sums.
+    pub(super) fn take_written(&self) -> (Vec<u32>, Vec<Stretch>) {
+        let mut state = lock(&self.state);
+        (std::mem::take(&mut state.written), state.sums.take())
+    }
+
+    /// Whether a target was measured since the last call.
+    pub(super) fn take_measured(&self) -> bool {
+        std::mem::take(&mut lock(&self.state).is_measured)
     }
 
     /// An empty buffer of the journal: waits until the store has what is in one, if all are used.
@@ -132,7 +266,7 @@ impl InFlight {
             if next.is_some() || state.jobs == 0 {
                 return next;
             }
-            state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wait_on(state);
         }
     }
 
@@ -149,93 +283,365 @@ impl InFlight {
     }
 }
 
+/// How often who waits looks whether a deadline is over.
+pub(super) fn looks_every(deadline: Duration) -> Duration {
+    (deadline / LOOKS).clamp(Duration::from_millis(1), LOOKS_EVERY)
+}
+
 /// Queues `bytes` to be written there. Waits while more than `budget_bytes` are under way in this
 /// process.
 pub(super) fn write_behind(
     target: Target,
-    bytes: Buffer,
+    bytes: Arc<Buffer>,
     owner: &Arc<InFlight>,
     budget_bytes: usize,
 ) {
     let flusher = flusher();
-    lock(&owner.state).jobs += 1;
-    let mut queue = lock(&flusher.queue);
-    while queue.bytes > 0 && queue.bytes + bytes.len() > budget_bytes {
-        queue = flusher.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    {
+        let mut state = lock(&owner.state);
+        state.jobs += 1;
+        let deadline = target.steered.as_ref().and_then(|steered| steered.deadline);
+        state.looks_every = state.looks_every.or(deadline.map(looks_every));
     }
-    queue.bytes += bytes.len();
-    queue.jobs.push_back(Job { target, bytes, owner: owner.clone() });
-    if queue.threads < THREADS {
-        queue.threads += usize::from(spawn_for_ever("plfs-flush", move || run(flusher)));
-        if queue.threads == 0 {
-            // No thread to be had: the caller is one.
-            if let Some(job) = queue.jobs.pop_back() {
-                queue.bytes -= job.bytes.len();
-                drop(queue);
-                finish(job);
-            }
-            return;
+    let length = bytes.len();
+    let mut queue = lock(&flusher.queue);
+    while queue.bytes > 0 && queue.bytes + length > budget_bytes {
+        let (locked, timeout) =
+            flusher.room.wait_timeout(queue, LOOKS_EVERY).unwrap_or_else(PoisonError::into_inner);
+        queue = locked;
+        if timeout.timed_out() {
+            drop(queue);
+            flusher.give_up();
+            queue = lock(&flusher.queue);
         }
     }
+    queue.bytes += length;
+    let bytes = Mutex::new(Some(bytes));
+    queue.waiting.push_back(Arc::new(Job { target, bytes, length, owner: owner.clone() }));
+    flusher.staff(&mut queue);
+    if queue.threads > 0 {
+        return;
+    }
+    // No thread to be had: the caller is one.
+    let job = queue.take_ready();
     drop(queue);
-    flusher.work.notify_one();
+    if let Some(job) = job {
+        flusher.run(job);
+    }
 }
 
-/// The process's flusher. Threads do not survive fork, so a child gets a new one; the old one is
-/// idle then, because fork commits first.
+/// What a call gives that a thread of its own makes, which nobody ends.
+pub(super) struct Aside<T>(Receiver<T>);
+
+/// Begins a call on a thread of its own; on the caller's, if there is none to be had, or where
+/// schedules are explored.
+pub(super) fn aside<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> Aside<T> {
+    let (tell, hear) = channel();
+    let call: Call = Box::new(move || drop(tell.send(call())));
+    if cfg!(feature = "shuttle") {
+        call();
+        return Aside(hear);
+    }
+    let flusher = flusher();
+    let mut queue = lock(&flusher.queue);
+    queue.calls.push_back(call);
+    flusher.staff(&mut queue);
+    if queue.threads == 0 {
+        let call = queue.calls.pop_back();
+        drop(queue);
+        call.into_iter().for_each(|call| call());
+    }
+    Aside(hear)
+}
+
+impl<T> Aside<T> {
+    /// Waits for it. `None`: it was not there when `is_over` said so, which is asked again and
+    /// again, or it panicked.
+    pub(super) fn wait(self, every: Duration, is_over: impl Fn() -> bool) -> Option<T> {
+        loop {
+            match self.0.recv_timeout(every) {
+                Ok(done) => return Some(done),
+                Err(RecvTimeoutError::Timeout) if !is_over() => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Waits for it so long.
+    pub(super) fn wait_for(self, deadline: Duration) -> Option<T> {
+        let begun = Instant::now();
+        self.wait(looks_every(deadline), || begun.elapsed() >= deadline)
+    }
+}
+
+/// The process's flusher. Threads do not survive fork, so a child gets a new one; the old one has
+/// nothing that anybody waits for, because fork commits first.
 fn flusher() -> &'static Flusher {
     static FLUSHER: OfProcess<Flusher> = OfProcess::new();
     FLUSHER.get(|| Flusher { queue: Mutex::default(), work: Condvar::new(), room: Condvar::new() })
 }
 
-fn run(flusher: &'static Flusher) {
-    loop {
-        let mut queue = lock(&flusher.queue);
-        let job = loop {
-            match queue.jobs.pop_front() {
-                Some(job) => break job,
-                None => queue = flusher.work.wait(queue).unwrap_or_else(PoisonError::into_inner),
-            }
+impl Queue {
+    fn running_in(&self, lane: Option<rates::Target>) -> impl Iterator<Item = &Running> {
+        self.running.iter().filter(move |running| running.job.lane() == lane)
+    }
+
+    fn is_ready(&self, job: &Job) -> bool {
+        self.running_in(job.lane()).count() < THREADS
+    }
+
+    /// The first job for which its target has a thread left; it runs from now on.
+    fn take_ready(&mut self) -> Option<Arc<Job>> {
+        let at = self.waiting.iter().position(|job| self.is_ready(job))?;
+        let job = self.waiting.remove(at)?;
+        self.running.push(Running { job: job.clone(), begun: Instant::now() });
+        Some(job)
+    }
+
+    /// Takes out the jobs that take too long and have another target, and those that wait behind
+    /// them.
+    fn take_overdue(&mut self) -> Vec<Arc<Job>> {
+        let now = Instant::now();
+        let is_late = |begun: Instant, job: &Job| {
+            let steered = job.target.steered.as_ref().filter(|steered| steered.has_other());
+            let deadline = steered.and_then(|steered| steered.deadline);
+            deadline.is_some_and(|deadline| now.duration_since(begun) >= deadline)
         };
-        drop(queue);
-        let bytes = job.bytes.len();
-        finish(job);
-        lock(&flusher.queue).bytes -= bytes;
-        flusher.room.notify_all();
+        let mut overdue = Vec::new();
+        self.running.retain(|running| {
+            let is_overdue = is_late(running.begun, &running.job);
+            if is_overdue {
+                overdue.push(running.job.clone());
+            }
+            !is_overdue
+        });
+        for job in &overdue {
+            if let Some(Steered { rates, target, .. }) = &job.target.steered {
+                rates.fence(*target);
+            }
+        }
+        let all = std::mem::take(&mut self.waiting);
+        let waits_in_vain = |job: &Job| {
+            let Some(steered) = &job.target.steered else { return false };
+            let all_are_late = || self.running_in(job.lane()).all(|one| is_late(one.begun, job));
+            steered.deadline.is_some()
+                && steered.has_other()
+                && (steered.rates.is_fenced(steered.target)
+                    || (!self.is_ready(job) && all_are_late()))
+        };
+        let (in_vain, waiting): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|job| waits_in_vain(job));
+        self.waiting = waiting.into();
+        overdue.extend(in_vain);
+        self.bytes -= overdue.iter().map(|job| job.length).sum::<usize>();
+        overdue
     }
 }
 
-fn finish(mut job: Job) {
-    let Target { file, path, segment, offset, rate } = &job.target;
-    let begun = Instant::now();
-    let result =
-        store::write_full(file.as_ref(), job.bytes.bytes(), *offset).at("write the data log", path);
-    if let (Ok(()), Some((rates, target))) = (&result, rate) {
-        let took = begun.elapsed();
-        rates.took(*target, took);
-        rates.note(*target, job.bytes.len() as u64, took);
-    }
-    let mut bytes = std::mem::take(&mut job.bytes);
-    let mut state = lock(&job.owner.state);
-    match (result, segment) {
-        (Ok(()), _) => {
-            bytes.clear();
-            match bytes.into_private() {
-                Some(memory) if state.spare.is_empty() && memory.capacity() > 0 => {
-                    state.spare.push(memory);
-                }
-                Some(memory) => keep_buffer(Buffer::private(memory)),
-                None => {}
+impl Flusher {
+    /// Sees to it that there are threads for all that can be done now.
+    fn staff(&'static self, queue: &mut Queue) {
+        let mut lanes: Vec<(Option<rates::Target>, usize)> = Vec::new();
+        let mut work = queue.calls.len();
+        for job in &queue.waiting {
+            let lane = job.lane();
+            let at = lanes.iter().position(|(of, _)| *of == lane).unwrap_or_else(|| {
+                lanes.push((lane, queue.running_in(lane).count()));
+                lanes.len() - 1
+            });
+            if lanes[at].1 < THREADS {
+                lanes[at].1 += 1;
+                work += 1;
             }
         }
-        (Err(error), Some(segment)) if error.is_full() => {
-            state.refused.push(Refused { segment: *segment, offset: *offset, bytes, error });
+        // Those that were told of work and have not come yet are still idle.
+        for _ in queue.idle..work {
+            if !spawn_for_ever("plfs-flush", move || self.work()) {
+                break;
+            }
+            queue.threads += 1;
+            queue.idle += 1;
         }
-        (Err(error), _) => {
+        match work {
+            0 => {}
+            1 => self.work.notify_one(),
+            _ => self.work.notify_all(),
+        }
+    }
+
+    /// The life of a thread.
+    fn work(&'static self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(call) = queue.calls.pop_front() {
+                queue.idle -= 1;
+                drop(queue);
+                call();
+            } else if let Some(job) = queue.take_ready() {
+                queue.idle -= 1;
+                drop(queue);
+                self.run(job);
+            } else {
+                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            queue = lock(&self.queue);
+            queue.idle += 1;
+        }
+    }
+
+    fn run(&'static self, job: Arc<Job>) {
+        let begun = Instant::now();
+        let result = write(&job);
+        let took = begun.elapsed();
+        if let Some(steered) = job.target.steered.as_ref().filter(|it| it.is_measure) {
+            steered.rates.took(steered.target, took);
+        }
+        let is_still_ours = {
+            let mut queue = lock(&self.queue);
+            let at = queue.running.iter().position(|running| Arc::ptr_eq(&running.job, &job));
+            if let Some(at) = at {
+                queue.running.swap_remove(at);
+                queue.bytes -= job.length;
+            }
+            at.is_some()
+        };
+        match is_still_ours {
+            true => settle(&job, result, begun),
+            false => {
+                if let (Ok(()), Some(steered)) = (result, &job.target.steered) {
+                    steered.rates.unfence(steered.target);
+                }
+            }
+        }
+        self.room.notify_all();
+    }
+
+    /// Takes from the threads what takes too long, and has another place to go.
+    fn give_up(&'static self) {
+        let overdue = {
+            let mut queue = lock(&self.queue);
+            let overdue = queue.take_overdue();
+            if !overdue.is_empty() {
+                self.staff(&mut queue);
+            }
+            overdue
+        };
+        if overdue.is_empty() {
+            return;
+        }
+        for job in overdue {
+            let Some(bytes) = job.take() else { continue };
+            let Target { path, segment, offset, .. } = &job.target;
+            let mut state = lock(&job.owner.state);
+            state.has_given_up = true;
+            state.refused.push(Refused {
+                segment: *segment,
+                offset: *offset,
+                bytes,
+                error: given_up("write the data log", path),
+            });
+            state.jobs -= 1;
+            job.owner.idle.notify_all();
+        }
+        self.room.notify_all();
+    }
+}
+
+/// Somebody has waited longer than the deadline.
+pub(super) fn given_up(op: &'static str, path: &Path) -> Error {
+    Error::Io { op, path: path.to_path_buf(), errno: Errno::TIMEDOUT }
+}
+
+fn write(job: &Job) -> Result<()> {
+    let Target { file, path, offset, pace, steered, .. } = &job.target;
+    // It is there until the thread comes back, or it was given up before.
+    let Some(mut bytes) = lock(&job.bytes).clone() else { return Ok(()) };
+    let has_given_up = lock(&job.owner.state).has_given_up;
+    let copy;
+    // A thread that hangs keeps what it writes from: not another part of the journal, which has
+    // four.
+    let there = match has_given_up {
+        true => {
+            copy = bytes.bytes().to_vec();
+            bytes = Arc::default();
+            &copy[..]
+        }
+        false => bytes.bytes(),
+    };
+    store::write_full(file.as_ref(), there, *offset).at("write the data log", path)?;
+    drop(bytes);
+    if let Some((from, length)) = *pace
+        && let Err(errno) = store::heard(
+            file.write_back(from, length, false).and_then(|()| file.write_back(from, length, true)),
+        )
+        && let Some(set) = steered.as_ref().and_then(|steered| steered.set.upgrade())
+    {
+        // The system tells it once: the next sync says it, and all after that.
+        let _ = set.note_failure(Err(errno));
+    }
+    Ok(())
+}
+
+/// What comes of a job that its thread has ended.
+fn settle(job: &Job, result: Result<()>, begun: Instant) {
+    let Some(mut bytes) = job.take() else { return };
+    let Target { segment, offset, has_choice, has_sums, .. } = job.target;
+    let mut sums = Sums::default();
+    if has_sums && result.is_ok() {
+        sums.push(segment, offset, bytes.bytes());
+    }
+    let mut state = lock(&job.owner.state);
+    match result {
+        Ok(()) => {
+            bytes.is_done();
+            if !state.written.contains(&segment) {
+                state.written.push(segment);
+            }
+            sums.take().into_iter().for_each(|stretch| state.sums.add(stretch));
+            state.measure(job, begun);
+            // Nobody else has it, unless it was given up before.
+            if let Some(mut bytes) = Arc::into_inner(std::mem::take(&mut bytes)) {
+                bytes.clear();
+                match bytes.into_private() {
+                    Some(memory) if state.spare.is_empty() && memory.capacity() > 0 => {
+                        state.spare.push(memory);
+                    }
+                    Some(memory) => keep_buffer(Buffer::private(memory)),
+                    None => {}
+                }
+            }
+        }
+        Err(error) if has_choice && error.is_full() => {
+            state.refused.push(Refused { segment, offset, bytes, error });
+        }
+        Err(error) => {
             bytes.keep();
             state.failed.get_or_insert(error);
         }
     }
     state.jobs -= 1;
     job.owner.idle.notify_all();
+}
+
+impl State {
+    /// Takes note that the target of a job that was begun then has its bytes.
+    fn measure(&mut self, job: &Job, begun: Instant) {
+        let Some(steered) = job.target.steered.as_ref().filter(|it| it.is_measure) else { return };
+        let (target, done) = (steered.target, Instant::now());
+        let window = self.window.take().filter(|window| window.target == target);
+        let mut window =
+            window.unwrap_or(Window { target, bytes: 0, busy: Duration::ZERO, until: None });
+        // Of jobs that ran at the same time each moment counts once.
+        let since = window.until.map_or(begun, |until| until.max(begun));
+        window.bytes += job.target.pace.map_or(job.length as u64, |(_, length)| length);
+        window.busy += done.saturating_duration_since(since);
+        window.until = Some(done);
+        if window.busy >= WINDOW {
+            steered.rates.note(target, window.bytes, window.busy);
+            (window.bytes, window.busy) = (0, Duration::ZERO);
+            self.is_measured = true;
+        }
+        self.window = Some(window);
+    }
 }

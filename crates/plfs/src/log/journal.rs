@@ -21,8 +21,8 @@ use crate::store::Result;
 use crate::store::locked_memory::{Inherited, LockedMemory, NUMBERS_BYTES, Part};
 use crate::store::machine::random_u64;
 use crate::sync::plain::Mutex;
-use crate::sync::plain::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Arc, plain};
+use crate::sync::plain::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Arc, Word, plain};
 
 /// Says that it is one, and of this version.
 const MAGIC: u64 = u64::from_le_bytes(*b"plfsjrn1");
@@ -228,9 +228,13 @@ impl Journal {
             number,
             part,
             capacity: has.buffers[number].allocated,
-            second_place: false,
         };
-        Some(Buffer { memory, begin: 0, end: 0 })
+        Some(Buffer::with(memory))
+    }
+
+    /// The word that says which bytes of a buffer count, and for which of its places.
+    fn range(&self, number: usize) -> &Word {
+        self.memory.word(BUFFERS_AT + number * BUFFER_WORDS + BYTES_RANGE)
     }
 
     fn give_back(&self, number: usize, allocated: usize) {
@@ -245,19 +249,14 @@ pub struct Buffer {
     /// The bytes that are there lie between these.
     begin: usize,
     end: usize,
+    /// See [`Buffer::keep`].
+    is_kept: AtomicBool,
 }
 
 #[derive(Debug)]
 enum Memory {
     Private(Vec<u8>),
-    Shared {
-        journal: Arc<Journal>,
-        number: usize,
-        part: Part,
-        capacity: usize,
-        /// The second of its places counts, or will for the next bytes.
-        second_place: bool,
-    },
+    Shared { journal: Arc<Journal>, number: usize, part: Part, capacity: usize },
 }
 
 impl Default for Buffer {
@@ -272,7 +271,9 @@ impl Drop for Buffer {
         let memory = std::mem::replace(&mut self.memory, Memory::Private(Vec::new()));
         if let Memory::Shared { journal, number, part, capacity, .. } = memory {
             drop(part);
-            journal.give_back(number, capacity);
+            if !self.is_kept.load(Ordering::Relaxed) {
+                journal.give_back(number, capacity);
+            }
         }
     }
 }
@@ -281,7 +282,11 @@ impl Buffer {
     /// An empty one in memory of the process.
     pub fn private(memory: Vec<u8>) -> Buffer {
         debug_assert!(memory.is_empty());
-        Buffer { memory: Memory::Private(memory), begin: 0, end: 0 }
+        Buffer::with(Memory::Private(memory))
+    }
+
+    fn with(memory: Memory) -> Buffer {
+        Buffer { memory, begin: 0, end: 0, is_kept: AtomicBool::new(false) }
     }
 
     /// An empty one of the journal; `None` if all are used, or there is no memory for it.
@@ -322,10 +327,10 @@ impl Buffer {
         }
     }
 
-    /// Its bytes are with nobody else: they stay as long as the journal, for an heir.
-    pub fn keep(mut self) {
-        // Its part of the journal is never used again: the number is not given back.
-        drop(std::mem::replace(&mut self.memory, Memory::Private(Vec::new())));
+    /// Its bytes are with nobody else: they stay as long as the journal, for an heir. Its part of
+    /// the journal is never used again: the number is not given back.
+    pub fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
     }
 
     /// Says where its first byte lies; it is empty.
@@ -336,21 +341,32 @@ impl Buffer {
             bytes.clear();
         }
         // It counts with the first byte.
-        self.put_place(segment, physical);
+        self.put_place(segment, physical, 0);
     }
 
-    /// Says that the bytes that are there lie elsewhere. Behind the entry that says so.
-    pub fn move_to(&mut self, segment: &SegmentRef, physical: u64) {
-        self.put_place(segment, physical.wrapping_sub(self.begin as u64));
-        self.publish();
+    /// Says that the bytes that are there lie elsewhere. Behind the entry that says so. Of one that
+    /// others have, too: by one thread at a time.
+    pub fn move_to(&self, segment: &SegmentRef, physical: u64) {
+        let range = range_word(self.begin, self.end);
+        self.put_place(segment, physical.wrapping_sub(self.begin as u64), range);
     }
 
-    fn put_place(&mut self, segment: &SegmentRef, first: u64) {
-        if let Memory::Shared { journal, number, second_place, .. } = &mut self.memory {
-            *second_place = !*second_place;
-            let place = BUFFERS_AT + *number * BUFFER_WORDS + PLACES[usize::from(*second_place)];
+    /// Says for an heir that the store has all of it. Does not touch the bytes, which somebody may
+    /// still read.
+    pub fn is_done(&self) {
+        if let Memory::Shared { journal, number, .. } = &self.memory {
+            journal.range(*number).store(0, Ordering::Release);
+        }
+    }
+
+    fn put_place(&self, segment: &SegmentRef, first: u64, bytes: u64) {
+        if let Memory::Shared { journal, number, .. } = &self.memory {
+            let range = journal.range(*number);
+            let other = (range.load(Ordering::Relaxed) & SECOND_PLACE) ^ SECOND_PLACE;
+            let place = BUFFERS_AT + number * BUFFER_WORDS + PLACES[usize::from(other != 0)];
             journal.memory.word(place).store(pack(segment), Ordering::Relaxed);
             journal.memory.word(place + 8).store(first, Ordering::Relaxed);
+            range.store(bytes | other, Ordering::Release);
         }
     }
 
@@ -442,11 +458,10 @@ impl Buffer {
 
     #[inline]
     fn publish(&mut self) {
-        if let Memory::Shared { journal, number, second_place, .. } = &self.memory {
-            let place = if *second_place { SECOND_PLACE } else { 0 };
-            let range = range_word(self.begin, self.end) | place;
-            let at = BUFFERS_AT + number * BUFFER_WORDS + BYTES_RANGE;
-            journal.memory.word(at).store(range, Ordering::Release);
+        if let Memory::Shared { journal, number, .. } = &self.memory {
+            let range = journal.range(*number);
+            let place = range.load(Ordering::Relaxed) & SECOND_PLACE;
+            range.store(range_word(self.begin, self.end) | place, Ordering::Release);
         }
     }
 }

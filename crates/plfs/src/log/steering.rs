@@ -5,8 +5,7 @@
 //! promises twice as much. So equal targets have a writer each, and one that is slow has none as
 //! long as others have room.
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
 use plfs_format::layout::Placement;
 
@@ -14,7 +13,6 @@ use super::policy;
 use crate::container::Container;
 use crate::error::Result;
 use crate::store::rates::{Known, Rates, Seat, Target};
-use crate::store::{self, Open, StoreFile};
 use crate::sync::Arc;
 
 /// Streams that a writer chooses from, the first ones of a file.
@@ -22,13 +20,7 @@ const STREAMS: u16 = 64;
 /// Bytes that are given to the storage at once, and waited for while the next ones are on their
 /// way: what a page cache takes in says nothing of the storage. 1 MiB: a tenth of a second on a
 /// target of 10 MB/s, and no more than that is known late.
-const PACE: u64 = 1 << 20;
-/// So long is measured at once. 100 ms: storage that is limited to a rate, and most that has a
-/// cache, takes much at once and then nothing; a MiB alone was between 12 and 320 MB/s on targets
-/// of 42 MB/s.
-const WINDOW: Duration = Duration::from_millis(100);
-/// Such a part of it must have been waited for: else not the storage was slow, but the program.
-const WAITED: f64 = 0.25;
+pub(super) const PACE: u64 = 1 << 20;
 /// Another target must promise so many times as much before a region is left.
 const LEAVES_FOR: f64 = 2.0;
 /// Targets that promise so much of the best are as good, for who shares his.
@@ -53,57 +45,22 @@ pub(super) struct Steering {
     now: Option<Choice>,
     /// How many regions it took of each stream.
     taken: [u32; STREAMS as usize],
-    pace: Pace,
-}
-
-/// Bytes on their way to the storage.
-#[derive(Debug, Default)]
-struct Pace {
     /// Written and not given to the storage: which segment, and from where to where.
     gathered: Option<(u32, u64, u64)>,
-    begun: Option<Begun>,
-    /// When the last ones were there.
-    done: Option<Instant>,
-    window: Option<Window>,
-    /// The file of the segment that was written last.
-    file: Option<(u32, Arc<dyn StoreFile>)>,
-}
-
-#[derive(Debug)]
-struct Begun {
-    file: Arc<dyn StoreFile>,
-    target: Target,
-    offset: u64,
-    length: u64,
-    since: Instant,
-}
-
-/// What a target took since it was measured last.
-#[derive(Debug)]
-struct Window {
-    target: Target,
-    bytes: u64,
-    /// While bytes were on their way to it.
-    busy: Duration,
-    /// While the writer did nothing else but wait for it.
-    waited: Duration,
-}
-
-impl Window {
-    fn new(target: Target) -> Window {
-        Window { target, bytes: 0, busy: Duration::ZERO, waited: Duration::ZERO }
-    }
+    /// All targets of the file that take something.
+    targets: Arc<[Target]>,
 }
 
 /// The streams of a file that lie on different targets, by what rates of those are known by; of
-/// several on one target the writer's own, or the first.
+/// several on one target the writer's own, or the first. Those that are given up only if there are
+/// no others.
 pub(super) fn choices(
     rates: &Rates,
     container: &Container,
     own: u16,
     key_of: impl Fn(u16) -> Result<Option<PathBuf>>,
 ) -> Result<Vec<Choice>> {
-    let mut choices: Vec<Choice> = Vec::new();
+    let (mut choices, mut fenced): (Vec<Choice>, Vec<Choice>) = (Vec::new(), Vec::new());
     let streams = container.superblock.streams.min(STREAMS);
     for stream in [own].into_iter().filter(|own| *own < streams).chain(0..streams) {
         let Some(key) = key_of(stream)? else { continue };
@@ -111,11 +68,12 @@ pub(super) fn choices(
         let Some(target) = rates.target(&key) else {
             return Ok(Vec::new());
         };
-        if !choices.iter().any(|known| known.target == target) {
-            choices.push(Choice { stream, target });
+        let these = if rates.is_fenced(target) { &mut fenced } else { &mut choices };
+        if !these.iter().any(|known| known.target == target) {
+            these.push(Choice { stream, target });
         }
     }
-    Ok(choices)
+    Ok(if choices.is_empty() { fenced } else { choices })
 }
 
 impl Steering {
@@ -127,17 +85,13 @@ impl Steering {
             choices: Vec::new(),
             now: None,
             taken: [0; STREAMS as usize],
-            pace: Pace::default(),
+            gathered: None,
+            targets: Arc::default(),
         }
     }
 
     pub(super) fn rates(&self) -> &Arc<Rates> {
         self.seat.rates()
-    }
-
-    /// Keeps nothing open: others need descriptors, too.
-    pub(super) fn rest(&mut self) {
-        (self.pace.file, self.pace.begun) = (None, None);
     }
 
     /// The stream for the next region. `None`: there is nothing to choose.
@@ -181,6 +135,9 @@ impl Steering {
     /// Whether the rest of the region is better left: another target promises far more. Equal
     /// shares are equal whatever is promised.
     pub(super) fn should_leave(&self) -> bool {
+        if self.is_fenced_here() {
+            return true;
+        }
         if self.placement != Placement::Measured {
             return false;
         }
@@ -194,64 +151,46 @@ impl Steering {
         known[here].expected.is_some_and(|here| here * LEAVES_FOR < best)
     }
 
-    /// Takes note that the store has `length` bytes at `offset` of a segment on this target, whose
-    /// file is at `path`, and waits for earlier ones. True: something was measured.
-    ///
-    /// An error is one that the storage had with bytes of the segment. The system tells it once: no
-    /// later sync may say that all is well.
-    pub(super) fn wrote(
-        &mut self,
-        (segment, target): (u32, Target),
-        offset: u64,
-        length: u64,
-        path: &Path,
-        container: &Container,
-    ) -> store::Result<bool> {
+    /// Takes note that `length` bytes at `offset` of a segment are on their way into the page
+    /// cache. Gives what of the segment is to be given to the storage then, and waited for: from,
+    /// and how much.
+    pub(super) fn gather(&mut self, segment: u32, offset: u64, length: u64) -> Option<(u64, u64)> {
         let end = offset + length;
-        let gathered = match self.pace.gathered.take() {
+        let gathered = match self.gathered.take() {
             Some((of, from, to)) if (of, to) == (segment, offset) => (of, from, end),
             // What is left of another place is as nothing.
             _ => (segment, offset, end),
         };
-        if gathered.2 - gathered.1 < PACE {
-            self.pace.gathered = Some(gathered);
-            return Ok(false);
+        if gathered.2 - gathered.1 >= PACE {
+            return Some((gathered.1, gathered.2 - gathered.1));
         }
-        let (_, from, to) = gathered;
-        let file = match self.pace.file.take() {
-            Some((of, file)) if of == segment => file,
-            _ => match container.store.open(path, Open::READ) {
-                Ok(file) => file,
-                Err(_) => return Ok(false),
-            },
-        };
-        self.pace.file = Some((segment, file.clone()));
-        let begun = Begun { file, target, offset: from, length: to - from, since: Instant::now() };
-        store::heard(begun.file.write_back(begun.offset, begun.length, false))?;
-        let Some(before) = self.pace.begun.replace(begun) else { return Ok(false) };
-        let waits = Instant::now();
-        store::heard(before.file.write_back(before.offset, before.length, true))?;
-        let done = Instant::now();
-        let since =
-            self.pace.done.replace(done).map_or(before.since, |last| last.max(before.since));
-        let (took, waited) = (done.duration_since(since), done.duration_since(waits));
-        if waited >= took.mul_f64(WAITED) {
-            self.rates().took(before.target, took);
-        }
-        let window = self.pace.window.take().filter(|window| window.target == before.target);
-        let mut window = window.unwrap_or_else(|| Window::new(before.target));
-        window.bytes += before.length;
-        window.busy += took;
-        window.waited += waited;
-        if window.busy < WINDOW {
-            self.pace.window = Some(window);
-            return Ok(false);
-        }
-        let is_measured = window.waited >= window.busy.mul_f64(WAITED);
-        if is_measured {
-            self.rates().note(window.target, window.bytes, window.busy);
-        }
-        Ok(is_measured)
+        self.gathered = Some(gathered);
+        None
+    }
+
+    /// Says which targets take something, by what rates of them are known.
+    pub(super) fn know_targets(&mut self, keys: &[PathBuf]) {
+        let rates = self.rates();
+        self.targets = keys.iter().filter_map(|key| rates.target(key)).collect();
+    }
+
+    pub(super) fn targets(&self) -> &Arc<[Target]> {
+        &self.targets
+    }
+
+    /// Whether one of them is not given up.
+    pub(super) fn has_open_target(&self) -> bool {
+        self.targets.iter().any(|target| !self.rates().is_fenced(*target))
+    }
+
+    /// The same of those but one.
+    pub(super) fn has_other(&self, than: Target) -> bool {
+        self.targets.iter().any(|target| *target != than && !self.rates().is_fenced(*target))
+    }
+
+    /// Whether the target where the writer is was given up.
+    pub(super) fn is_fenced_here(&self) -> bool {
+        self.now.as_ref().is_some_and(|now| self.rates().is_fenced(now.target))
     }
 }
 

@@ -29,7 +29,9 @@ const SEATS_FROM: usize = TARGET * TARGETS;
 const SEATS: usize = 256;
 /// When somebody merged the site-wide file last (boot time, ns).
 const MERGED: usize = SEATS_FROM + SEAT * SEATS;
-const _: () = assert!(MERGED < WORDS);
+/// A word for each target: since when it is given up (boot time, ns); 0: it is not.
+const FENCES_FROM: usize = MERGED + 1;
+const _: () = assert!(FENCES_FROM + TARGETS <= WORDS);
 
 /// What was measured loses half of its weight in this time, against what the fastest target does: a
 /// target that was slow is tried again.
@@ -40,6 +42,10 @@ const NEW: f64 = 0.3;
 /// two measurements, because the first may have met somebody's sync.
 const SURE_BYTES: u64 = 2 << 20;
 const DOUBTED: f64 = 0.6;
+/// A target that was given up is tried again after this time, if what hangs there has not come back
+/// before, nor a probe. Ten minutes: with a deadline of 30 s who tries it loses a twentieth of his
+/// time at most.
+const FENCED_NS: u64 = 600_000_000_000;
 
 /// The page of one user.
 #[derive(Debug)]
@@ -133,6 +139,29 @@ impl Rates {
         words[SEEN].store(boot_time_ns(), Ordering::Relaxed);
     }
 
+    /// Says that an append to a target has not ended in time: who chooses keeps off it for a while.
+    pub(crate) fn fence(&self, target: Target) {
+        self.page.words()[FENCES_FROM + target.0].store(boot_time_ns().max(1), Ordering::Relaxed);
+    }
+
+    /// The target answers.
+    pub(crate) fn unfence(&self, target: Target) {
+        self.page.words()[FENCES_FROM + target.0].store(0, Ordering::Relaxed);
+    }
+
+    /// For how long a target has been given up, in ns; `None`: it is not.
+    pub(crate) fn given_up_for(&self, target: Target) -> Option<u64> {
+        let since = self.page.words()[FENCES_FROM + target.0].load(Ordering::Relaxed);
+        // What somebody has scribbled there is of no time that was.
+        let age = boot_time_ns().checked_sub(since)?;
+        (since != 0 && age < FENCED_NS).then_some(age)
+    }
+
+    /// Whether a target is given up.
+    pub(crate) fn is_fenced(&self, target: Target) -> bool {
+        self.given_up_for(target).is_some()
+    }
+
     /// Takes note of how long an append to a target took.
     pub(crate) fn took(&self, target: Target, time: Duration) {
         if let Some(history) = &self.history {
@@ -144,6 +173,7 @@ impl Rates {
     pub(crate) fn book(&self, target: Target, probe: &Probe) {
         self.page.words()[target.0 * TARGET + BYTES].fetch_add(probe.bytes, Ordering::Relaxed);
         self.learn(target, probe.bytes_s, 0, 0);
+        self.unfence(target);
         if let Some(history) = &self.history {
             history.book(self.number(target), probe);
         }

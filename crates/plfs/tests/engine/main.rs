@@ -17,6 +17,7 @@ mod death;
 mod doubt;
 mod federation;
 mod flat;
+mod hang;
 mod index_parts;
 mod layers;
 mod layout;

@@ -1,21 +1,28 @@
 //! What makes data and the index log durable: who has written since the last sync, the syncs, and
 //! the gate that keeps records whose data is not durable from going first.
 
-use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use plfs_format::name::{self, SegmentRef};
 
 use super::LogSet;
 use super::mark::{must_be_synced, note_failed_sync};
 use super::page::{
-    DATA_DURABLE, Guard, INDEX_END, INDEX_NAMED, INDEX_SYNCED, SYNC_FAILED, SYNCED, TAILS,
+    DATA_DURABLE, Guard, INDEX_END, INDEX_NAMED, INDEX_SYNCED, PLACES, SYNC_FAILED, SYNCED, TAILS,
     TRAY_FROM, UNSYNCED, unpack_tail,
 };
+use super::place::{PlaceOf, find_segment};
+use crate::container::Container;
 use crate::error::{At, Error, Result};
+use crate::log::flusher::{LOOKS_EVERY, aside, looks_every};
+use crate::store::rates::Rates;
 use crate::store::shm::WORDS;
-use crate::store::{self, Errno, Open, StoreFile};
+use crate::store::{self, Errno, Open};
 use crate::sync::plain::atomic::Ordering;
-use crate::sync::{Arc, Word};
+use crate::sync::plain::mpsc::channel;
+use crate::sync::{Arc, Word, plain};
 
 /// What a sync has to do about the name of a segment's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +86,9 @@ pub(super) fn mark_unsynced(words: &[Word; WORDS], stream: u16, segment: u32, fi
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, set);
 }
 
-/// So many streams are synced at the same time, at most: each takes a descriptor meanwhile.
-const BEGUN_MAX: usize = 64;
+/// So many streams are synced at the same time, at most: each takes a descriptor and a thread
+/// meanwhile.
+const AT_ONCE_MAX: usize = 64;
 
 /// Holds back whoever makes the index log durable, until an append of what is not durable itself is
 /// over: see [`LogSet::gate`].
@@ -113,22 +121,13 @@ impl LogSet {
             None => u64::MAX,
         };
         let end = words[INDEX_END].load(Ordering::SeqCst).min(end);
-        let mut begun = self.begin_sync()?;
-        for stream in 0..self.container.superblock.streams {
-            let word = &words[UNSYNCED + stream as usize];
-            let seen = Unsynced(word.load(Ordering::SeqCst));
-            let Some(first) = seen.first() else { continue };
-            let (last, _) = unpack_tail(words[TAILS + stream as usize].load(Ordering::SeqCst));
-            for segment in first..=last {
-                let begun = begun.remove(&(stream, segment));
-                self.sync_segment(stream, segment, seen.file_name(), begun)?;
-            }
-            // Before anybody hears that it is durable: somebody who has no part in the page may
-            // have been told of a failure that was this one's.
-            must_be_synced(&self.container, self.set)?;
-            // Set again meanwhile: it stays, for whoever set it.
-            let _ =
-                word.compare_exchange(seen.0, seen.without().0, Ordering::SeqCst, Ordering::SeqCst);
+        let unsynced: Vec<(u16, Unsynced)> = (0..self.container.superblock.streams)
+            .map(|stream| (stream, &words[UNSYNCED + stream as usize]))
+            .map(|(stream, word)| (stream, Unsynced(word.load(Ordering::SeqCst))))
+            .filter(|(_, seen)| seen.first().is_some())
+            .collect();
+        for some in unsynced.chunks(AT_ONCE_MAX) {
+            self.sync_streams(some)?;
         }
         words[DATA_DURABLE].fetch_max(end, Ordering::SeqCst);
         Ok(())
@@ -144,63 +143,92 @@ impl LogSet {
         result
     }
 
-    /// Has the storage begin with the last segment of each stream, if there are several: they may
-    /// lie on different targets, which then work at the same time and not one after the other. To
-    /// be synced by the same descriptors, which find what failed since.
-    fn begin_sync(&self) -> Result<HashMap<(u16, u32), Arc<dyn StoreFile>>> {
-        let (words, mut begun) = (self.shared.words(), HashMap::new());
-        let is_unsynced = |stream: &u16| {
-            Unsynced(words[UNSYNCED + *stream as usize].load(Ordering::SeqCst)).first().is_some()
-        };
-        let unsynced: Vec<u16> =
-            (0..self.container.superblock.streams).filter(is_unsynced).take(BEGUN_MAX).collect();
-        if unsynced.len() < 2 || self.container.superblock.backends.len() < 2 {
-            return Ok(begun);
+    /// Makes streams durable whose words were `seen`: those of a file with several backends at the
+    /// same time, because they may lie on different targets. There a target that was given up has
+    /// the deadline to answer in: then it has failed as any other sync.
+    fn sync_streams(&self, seen: &[(u16, Unsynced)]) -> Result<()> {
+        let words = self.shared.words();
+        let (tell, hear) = channel();
+        let mut asked = Vec::new();
+        for (stream, seen) in seen {
+            let word = &words[PLACES + *stream as usize];
+            let (last, _) = unpack_tail(words[TAILS + *stream as usize].load(Ordering::SeqCst));
+            let sync = StreamSync {
+                container: self.container.clone(),
+                set: self.set,
+                stream: *stream,
+                place: PlaceOf::unpack(word.load(Ordering::SeqCst)),
+                segments: seen.first().unwrap_or(0)..=last,
+                file_name: seen.file_name(),
+                now: Arc::default(),
+            };
+            let (now, tell, seen) = (sync.now.clone(), tell.clone(), *seen);
+            let run = move || drop(tell.send((sync.stream, sync.run())));
+            match self.container.superblock.backends.len() < 2 {
+                true => run(),
+                false => drop(aside(run)),
+            }
+            asked.push((*stream, seen, now));
         }
-        for stream in unsynced {
-            let (last, _) = unpack_tail(words[TAILS + stream as usize].load(Ordering::SeqCst));
-            // What is in the way is so for the sync, too, which tells.
-            let Ok(Some((_, path))) = self.find_segment(stream, last) else { continue };
-            let Ok(file) = self.container.store.open(&path, Open::READ) else { continue };
-            let to_the_end = store::heard(file.write_back(0, 0, false));
-            self.note_failure(to_the_end).at("sync the data log", &path)?;
-            begun.insert((stream, last), file);
-        }
-        Ok(begun)
-    }
-
-    fn sync_segment(
-        &self,
-        stream: u16,
-        segment: u32,
-        file_name: FileName,
-        begun: Option<Arc<dyn StoreFile>>,
-    ) -> Result<()> {
-        // Reserved by a process that has not made it yet, or died before.
-        let Some((backend, mut path)) = self.find_segment(stream, segment)? else { return Ok(()) };
-        let store = &self.container.store;
-        let mut opened = begun.map_or_else(|| store.open(&path, Open::READ), Ok);
-        if opened.as_ref().is_err_and(|errno| *errno == Errno::NOENT) && backend > 0 {
-            // The backend may have moved under descriptors that go on working, or be gone.
-            let at = SegmentRef { set: self.set, stream, segment, backend };
-            path = self.container.backend_dir_again(backend)?.join(name::data_log(&at));
-            opened = store.open(&path, Open::READ);
-        }
-        match opened {
-            Ok(file) => self.note_failure(file.sync_data()).at("sync the data log", &path)?,
-            // Decided, and not made yet.
-            Err(Errno::NOENT) => return Ok(()),
-            Err(errno) => return Err(errno).at("open the data log", &path),
-        }
-        if file_name == FileName::New {
-            // On the root backend the directories above are the container's, which a sync makes
-            // durable; on others they came with the first segment.
-            let dirs = if backend > 0 { 5 } else { 1 };
-            for dir in path.ancestors().skip(1).take(dirs) {
-                self.note_failure(store.sync_dir(dir)).at("sync the directory", dir)?;
+        // All are heard: what one says is told once. It is noted before the others are there.
+        let (begun, mut first) = (Instant::now(), Ok(()));
+        while !asked.is_empty() {
+            let every = self.container.deadline.map_or(LOOKS_EVERY, looks_every);
+            match hear.recv_timeout(every) {
+                Ok((stream, result)) => {
+                    let Some(at) = asked.iter().position(|(of, ..)| *of == stream) else {
+                        continue;
+                    };
+                    let (_, seen, _) = asked.swap_remove(at);
+                    let done = match result {
+                        Ok(()) => self.is_synced(stream, seen),
+                        Err(Failed::ToSync(errno, op, path)) => {
+                            self.note_failure(Err(errno)).at(op, &path)
+                        }
+                        Err(Failed::ToBegin(error)) => Err(error),
+                    };
+                    first = first.and(done);
+                }
+                Err(_) if self.container.deadline.is_none_or(|it| begun.elapsed() < it) => {}
+                Err(_) => {
+                    for (_, _, now) in &asked {
+                        let Some((backend, path)) = plain::lock(now).clone() else { continue };
+                        if self.is_given_up(backend) {
+                            let _ = self.note_failure(Err(Errno::TIMEDOUT));
+                            return Err(Error::hangs("sync", &path));
+                        }
+                    }
+                }
             }
         }
+        first
+    }
+
+    /// All that a stream had when its word was `seen` is durable.
+    fn is_synced(&self, stream: u16, seen: Unsynced) -> Result<()> {
+        // Before anybody hears that it is durable: somebody who has no part in the page may have
+        // been told of a failure that was this one's.
+        must_be_synced(&self.container, self.set)?;
+        // Set again meanwhile: it stays, for whoever set it.
+        let word = &self.shared.words()[UNSYNCED + stream as usize];
+        let _ = word.compare_exchange(seen.0, seen.without().0, Ordering::SeqCst, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Whether a process of the user has given up a target of a backend, and it has not answered
+    /// since.
+    fn is_given_up(&self, backend: u16) -> bool {
+        let (container, store) = (&self.container, &self.container.store);
+        let rates = {
+            let _acting = store.act();
+            container.shared_memory.as_deref().and_then(|dir| Rates::of(dir, store.user()))
+        };
+        let (Some(rates), Ok((dir, is_seen))) = (rates, container.backend_entry(backend)) else {
+            return false;
+        };
+        let is_fenced = |key: &Path| rates.find(key).is_some_and(|target| rates.is_fenced(target));
+        is_fenced(&dir)
+            || is_seen && store.targets(&dir).targets().iter().any(|one| is_fenced(&one.key))
     }
 
     /// Keeps others from making the index log durable while the result lives. Hold it over an
@@ -256,6 +284,72 @@ impl LogSet {
                 }
             })?;
             synced.store(1, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+/// The sync of some segments of a stream, which may take for ever.
+struct StreamSync {
+    container: Arc<Container>,
+    set: u32,
+    stream: u16,
+    place: Option<PlaceOf>,
+    segments: RangeInclusive<u32>,
+    file_name: FileName,
+    /// What it waits for: which backend, and which file.
+    now: Arc<plain::Mutex<Option<(u16, PathBuf)>>>,
+}
+
+/// Why a stream is not durable.
+enum Failed {
+    /// A sync has failed, which the system tells once: what was attempted, and on what.
+    ToSync(Errno, &'static str, PathBuf),
+    /// It has not come to that.
+    ToBegin(Error),
+}
+
+impl StreamSync {
+    fn run(&self) -> std::result::Result<(), Failed> {
+        self.segments.clone().try_for_each(|segment| self.sync(segment))
+    }
+
+    fn sync(&self, segment: u32) -> std::result::Result<(), Failed> {
+        let (container, store) = (&self.container, &self.container.store);
+        let at = |backend| SegmentRef { set: self.set, stream: self.stream, segment, backend };
+        // Reserved by a process that has not made it yet, or died before.
+        let Some((backend, mut path)) =
+            find_segment(container, at, self.place).map_err(Failed::ToBegin)?
+        else {
+            return Ok(());
+        };
+        *plain::lock(&self.now) = Some((backend, path.clone()));
+        let mut opened = store.open(&path, Open::READ);
+        if opened.as_ref().is_err_and(|errno| *errno == Errno::NOENT) && backend > 0 {
+            // The backend may have moved under descriptors that go on working, or be gone.
+            let dir = container.backend_dir_again(backend).map_err(Failed::ToBegin)?;
+            path = dir.join(name::data_log(&at(backend)));
+            opened = store.open(&path, Open::READ);
+        }
+        match opened {
+            Ok(file) => file
+                .sync_data()
+                .map_err(|errno| Failed::ToSync(errno, "sync the data log", path.clone()))?,
+            // Decided, and not made yet.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => {
+                return Err(errno).at("open the data log", &path).map_err(Failed::ToBegin);
+            }
+        }
+        if self.file_name == FileName::New {
+            // On the root backend the directories above are the container's, which a sync makes
+            // durable; on others they came with the first segment.
+            let dirs = if backend > 0 { 5 } else { 1 };
+            for dir in path.ancestors().skip(1).take(dirs) {
+                store.sync_dir(dir).map_err(|errno| {
+                    Failed::ToSync(errno, "sync the directory", dir.to_path_buf())
+                })?;
+            }
         }
         Ok(())
     }

@@ -32,7 +32,7 @@ pub(super) struct PlaceOf {
 impl PlaceOf {
     const DECIDED: u64 = 1 << 63;
 
-    fn unpack(word: u64) -> Option<PlaceOf> {
+    pub(super) fn unpack(word: u64) -> Option<PlaceOf> {
         (word & PlaceOf::DECIDED != 0).then(|| PlaceOf {
             segment: (word >> 16) as u32,
             backend: word as u16,
@@ -106,21 +106,24 @@ impl LogSet {
         }
         Ok(())
     }
+}
 
-    /// Where a segment is that some process of the node may have made; `None`: nobody has. Costs
-    /// nothing if it is the last of its stream, a stat for each backend otherwise.
-    pub(super) fn find_segment(&self, stream: u16, segment: u32) -> Result<Option<(u16, PathBuf)>> {
-        let container = &self.container;
-        let at = |backend| SegmentRef { set: self.set, stream, segment, backend };
-        let word = self.shared.words()[PLACES + stream as usize].load(Ordering::SeqCst);
-        match PlaceOf::unpack(word) {
-            Some(PlaceOf { segment: last, backend, .. }) if last == segment => {
-                Ok(Some((backend, container.segment_path(&at(backend))?)))
-            }
-            Some(PlaceOf { segment: last, .. }) if last > segment => find(container, at),
-            // Who writes to it decides it first.
-            _ => Ok(None),
+/// Where a segment is that some process of the node may have made, by the word of its stream;
+/// `None`: nobody has. Costs nothing if it is the last of its stream, a stat for each backend
+/// otherwise.
+pub(super) fn find_segment(
+    container: &Container,
+    at: impl Fn(u16) -> SegmentRef,
+    place: Option<PlaceOf>,
+) -> Result<Option<(u16, PathBuf)>> {
+    let segment = at(0).segment;
+    match place {
+        Some(PlaceOf { segment: last, backend, .. }) if last == segment => {
+            Ok(Some((backend, container.segment_path(&at(backend))?)))
         }
+        Some(PlaceOf { segment: last, .. }) if last > segment => find(container, at),
+        // Who writes to it decides it first.
+        _ => Ok(None),
     }
 }
 
