@@ -2,8 +2,8 @@
 """A shared file on storage targets of known, unequal speed: what of it is achieved.
 
     targets.py [--targets 8] [--rate 40] [--ranks 8] [--mib 48] [--size-mib 1024] [--reps 3]
-               [--dir DIR] [--build BUILD[,BUILD...]] [--cases alike,slow,slows] [--out JSON]
-               [--cold] [--probe SIZE[,SIZE...]]
+               [--dir DIR] [--build BUILD[,BUILD...]] [--cases alike,slow,slows,stalls] [--out JSON]
+               [--cold] [--deadline S] [--probe SIZE[,SIZE...]]
 
 Makes the targets itself: loop-mounted ext4 file systems with a limit of their bandwidth each (blkio
 of cgroup v1), so it needs root. The limits hold for what is written back as well. Each rank writes
@@ -14,6 +14,11 @@ alike: all targets have --rate MiB/s. slow: two of eight have a tenth of it. slo
 tenth when a third of the time is over. The oracle knows the rates, and uses them all from the first
 to the last byte.
 
+stalls: the last target takes nothing any more when a third of the time is over, and the deadline
+after which an append is given up is --deadline. Without fsync, which says then that the target was
+given up; and without N-N, which would wait for ever. Once the ranks have ended, or after a minute,
+the target takes bytes again, so that all of them can be read and compared.
+
 --cold: each run has shared memory of its own, so that nobody knows anything of the targets.
 --probe: also with a probe of SIZE bytes for each target before the ranks begin (`plfs probe`), in
 memory of their own as well; its time counts as part of the run, and is shown.
@@ -22,6 +27,10 @@ memory of their own as well; its time counts as part of the run, and is shown.
 import argparse, os, shutil, subprocess, sys, tempfile, threading
 from common import build_c, machine, median, plfs_run, run, run_json, table, TOP, write_json
 
+# One byte a second.
+NOTHING = 1 / 1048576
+# A target that stalls takes bytes again after so many seconds.
+STALLS_S = 60
 BLKIO = "/sys/fs/cgroup/blkio/blkio.throttle.%s_bps_device"
 
 
@@ -45,8 +54,10 @@ class Targets:
         with open(f"/sys/block/{os.path.basename(self.loops[i])}/dev") as f:
             number = f.read().strip()
         for kind in ("read", "write"):
+            # What is read of a target that stalls is of no interest here.
+            mib_s = 0 if kind == "read" and mib_s == NOTHING else mib_s
             with open(BLKIO % kind, "w") as f:
-                f.write(f"{number} {int(mib_s * 1048576)}\n")
+                f.write(f"{number} {round(mib_s * 1048576)}\n")
 
     def end(self):
         for i, loop in enumerate(self.loops):
@@ -70,6 +81,7 @@ def main():
     p.add_argument("--dir", default="/tmp")
     p.add_argument("--build", default=os.path.join(TOP, "build"))
     p.add_argument("--cases", default="alike,slow,slows")
+    p.add_argument("--deadline", type=int, default=2)
     p.add_argument("--cold", action="store_true")
     p.add_argument("--probe", default="")
     p.add_argument("--out")
@@ -93,13 +105,15 @@ def main():
                     after = list(rates)
                 if case == "slows":
                     after[0] = a.rate / 10
+                if case == "stalls":
+                    after[-1] = NOTHING
                 # Of all that is written in the time: where the rates change, from then on.
                 turn = total_mib / sum(rates) / 3
                 oracle = min(
-                    total_mib / sum(rates) if case != "slows" else float("inf"),
+                    total_mib / sum(rates) if case not in ("slows", "stalls") else float("inf"),
                     turn + (total_mib - turn * sum(rates)) / sum(after),
                 )
-                doors = ["N-N by hand", *builds]
+                doors = [*(["N-N by hand"] if case != "stalls" else []), *builds]
                 doors += [f"{build} probe {size}" for build in builds for size in a.probe]
                 seconds = {door: [] for door in doors}
                 probes = {door: [] for door in doors}
@@ -142,16 +156,23 @@ def once(a, n1, targets, door, pieces, turn, rates, after):
     if a.cold or size:
         memory = tempfile.mkdtemp(prefix="plfs-targets.", dir="/dev/shm")
         env["PLFS_SHARED_MEMORY"] = memory
-    words = ["--ranks", str(a.ranks), "--bytes", str(pieces * 47001), "--fsync", "--only", "write"]
+    stalls = NOTHING in after
+    words = ["--ranks", str(a.ranks), "--bytes", str(pieces * 47001)]
+    if stalls:
+        env["PLFS_DEADLINE_S"] = str(a.deadline)
+    else:
+        words += ["--fsync"]
+    write = ["--only", "write"]
     if door == "N-N by hand":
-        command = [n1, "--pattern", "nn", *words, *targets.dirs]
+        command = [n1, "--pattern", "nn", *words, *write, *targets.dirs]
     else:
         # The root is a backend, too.
         root = os.path.join(targets.dirs[0], "root")
         os.makedirs(root, exist_ok=True)
         backends = [word for d in targets.dirs[1:] for word in ("--backend", d)]
         at = plfs_run(door, [root])
-        command = [*at[:-1], *backends, "--", n1, "--pattern", "strided", *words, root]
+        start = [*at[:-1], *backends, "--", n1, "--pattern", "strided", *words]
+        command = [*start, *write, root]
         if size:
             # What it writes to is in the table of backends, once somebody has written.
             plfs = os.path.join(door, "bin", "plfs")
@@ -167,9 +188,20 @@ def once(a, n1, targets, door, pieces, turn, rates, after):
 
         timer = threading.Timer(turn, change)
         timer.start()
+    if stalls:
+        # A process ends when its threads have, and one waits for the target.
+        again = threading.Timer(turn + STALLS_S, targets.limit, [len(after) - 1, rates[-1]])
+        again.start()
     result = run_json(command, env=env)
     if timer:
         timer.cancel()
+    if stalls:
+        if result["write_s"] > turn + STALLS_S:
+            sys.exit("the ranks waited for the target")
+        again.join()
+        read = run_json([*start, "--only", "read", root], env=env)
+        if not read["verified"]:
+            sys.exit("not all bytes were compared")
     if door == "N-N by hand":
         for i in range(a.ranks):
             os.remove(os.path.join(targets.dirs[i % len(targets.dirs)], f"n1.out.{i}"))
