@@ -55,9 +55,9 @@ class Targets:
             number = f.read().strip()
         for kind in ("read", "write"):
             # What is read of a target that stalls is of no interest here.
-            mib_s = 0 if kind == "read" and mib_s == NOTHING else mib_s
+            rate = 0 if kind == "read" and mib_s == NOTHING else mib_s
             with open(BLKIO % kind, "w") as f:
-                f.write(f"{number} {round(mib_s * 1048576)}\n")
+                f.write(f"{number} {round(rate * 1048576)}\n")
 
     def end(self):
         for i, loop in enumerate(self.loops):
@@ -205,7 +205,8 @@ def once(a, n1, targets, door, pieces, turn, rates, after):
     if door == "N-N by hand":
         for i in range(a.ranks):
             os.remove(os.path.join(targets.dirs[i % len(targets.dirs)], f"n1.out.{i}"))
-    else:
+    elif not stalls:
+        # Else who has read it has removed it.
         run(
             [
                 os.path.join(door, "bin", "plfs"),
