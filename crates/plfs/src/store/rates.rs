@@ -42,6 +42,9 @@ const NEW: f64 = 0.3;
 /// two measurements, because the first may have met somebody's sync.
 const SURE_BYTES: u64 = 2 << 20;
 const DOUBTED: f64 = 0.6;
+/// A target of which nobody has heard for so long makes room for another one. A minute: what was
+/// measured then has a quarter of its weight.
+const FORGOTTEN_NS: u64 = 60_000_000_000;
 /// A target that was given up is tried again after this time, if what hangs there has not come back
 /// before, nor a probe. Ten minutes: with a deadline of 30 s who tries it loses a twentieth of his
 /// time at most.
@@ -97,18 +100,44 @@ impl Rates {
         rates
     }
 
-    /// The target with this key, which is a directory or what its provider says; `None` if the page
-    /// is full.
+    /// The target with this key, which is a directory or what its provider says. `None` if the page
+    /// is full of targets of which somebody has heard of late.
     pub(crate) fn target(&self, key: &Path) -> Option<Target> {
         let (key, words) = (number_of(key), self.page.words());
-        (0..TARGETS).map(|i| (key as usize).wrapping_add(i) % TARGETS).find_map(|at| {
+        let free = (0..TARGETS).map(|i| (key as usize).wrapping_add(i) % TARGETS).find(|at| {
             let word = &words[at * TARGET];
-            let found = match word.load(Ordering::Relaxed) {
-                0 => word.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed),
-                other => Err(other),
-            };
-            (found.is_ok() || found == Err(key)).then_some(Target(at))
-        })
+            match word.load(Ordering::Relaxed) {
+                0 => self.take(*at, 0, key) || word.load(Ordering::Relaxed) == key,
+                other => other == key,
+            }
+        });
+        free.or_else(|| self.take_oldest(key)).map(Target)
+    }
+
+    /// Puts a target in a place of the page, if `before` is there.
+    fn take(&self, at: usize, before: u64, key: u64) -> bool {
+        let words = &self.page.words()[at * TARGET..][..TARGET];
+        let is_ours =
+            words[0].compare_exchange(before, key, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if is_ours {
+            words[RATE].store(0, Ordering::Relaxed);
+            words[BYTES].store(0, Ordering::Relaxed);
+            words[SEEN].store(boot_time_ns(), Ordering::Relaxed);
+            self.unfence(Target(at));
+        }
+        is_ours
+    }
+
+    /// Forgets the target of which nobody has heard for the longest time, for this one. Who still
+    /// goes by its place takes the new one for it, until his next region.
+    fn take_oldest(&self, key: u64) -> Option<usize> {
+        let words = self.page.words();
+        let seen = |at: usize| words[at * TARGET + SEEN].load(Ordering::Relaxed);
+        let is_idle = |at: &usize| self.writers_of(Target(*at)) == 0;
+        let oldest = (0..TARGETS).filter(is_idle).min_by_key(|at| seen(*at))?;
+        let is_old = boot_time_ns().saturating_sub(seen(oldest)) >= FORGOTTEN_NS;
+        let before = words[oldest * TARGET].load(Ordering::Relaxed);
+        (is_old && self.take(oldest, before, key)).then_some(oldest)
     }
 
     /// The target with this key, if it is in the page.
@@ -376,6 +405,30 @@ mod tests {
         let seat = rates.sit();
         assert!(seat.at.is_some());
         assert_eq!(seat.look(&[a])[0].others, 0);
+    }
+
+    /// The page was full for ever once a node had seen 64 directories: from then on nobody steered.
+    #[test]
+    fn the_target_that_was_not_used_for_longest_makes_room() {
+        let rates = page();
+        let target = |i: usize| rates.target(Path::new(&format!("/{i}")));
+        let all: Vec<Target> = (0..TARGETS).map(|i| target(i).unwrap()).collect();
+        assert_eq!(target(TARGETS), None, "all are of now");
+        let heard = |of: Target, ago_ns| {
+            let seen = boot_time_ns().saturating_sub(ago_ns);
+            rates.page.words()[of.0 * TARGET + SEEN].store(seen, Ordering::Relaxed);
+        };
+        rates.note(all[5], 10 << 20, Duration::from_secs(1));
+        rates.fence(all[5]);
+        heard(all[4], 2 * FORGOTTEN_NS);
+        heard(all[5], FORGOTTEN_NS);
+        let seat = rates.sit();
+        seat.move_to(all[4]);
+        let new = target(TARGETS).unwrap();
+        assert_eq!(new, all[5], "somebody writes to the oldest one");
+        assert_eq!((rates.rate(new), rates.bytes(new), rates.is_fenced(new)), (None, 0, false));
+        assert_eq!(target(TARGETS), Some(new));
+        assert_eq!((target(4), rates.find(Path::new("/5"))), (Some(all[4]), None));
     }
 
     #[test]
