@@ -198,7 +198,9 @@ fn a_sync_has_all_targets_work_at_the_same_time() {
     let barrier = Arc::new(Barrier::new(2));
     for _ in 0..2 {
         let barrier = barrier.clone();
-        faults.before(".data", Op::SyncData, move || drop(barrier.wait()));
+        faults.before(".data", Op::SyncData, move || {
+            barrier.wait();
+        });
     }
     files[0].sync().unwrap();
     assert!(faults.calls_of(Op::SyncData) >= 3, "{:?}", faults.log());
