@@ -68,7 +68,7 @@ static inline int pieces_there(const struct iovec *iov, int n, ssize_t len, bool
 }
 
 /* How many pieces can be read into, for `len` bytes in all from `offset`? There must be room for
- * what the file has. */
+ * what the file has. -1: it has nothing there, and no piece is touched. */
 static int pieces_with_room(
 	struct ofd *o, const struct iovec *iov, int n, ssize_t len, int64_t offset)
 {
@@ -76,7 +76,7 @@ static int pieces_with_room(
 		return n;
 	int64_t end = PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
 	if (end < 0 || end <= offset)
-		return n;
+		return end < 0 ? n : -1;
 	return pieces_there(iov, n, end - offset < len ? (ssize_t)(end - offset) : len, true);
 }
 
@@ -91,6 +91,8 @@ ssize_t ofd_preadv(struct ofd *o, const struct iovec *iov, int n, int64_t offset
 		return len;
 	/* As the kernel: what is before the first piece that has no memory is read. */
 	n = pieces_with_room(o, iov, n, len, offset);
+	if (n < 0)
+		return 0;
 	len = iov_bytes(iov, n);
 	if (len <= 0)
 		return -EFAULT;
@@ -626,7 +628,10 @@ static int64_t ofd_lseek(struct ofd *o, int fd, int64_t offset, int whence)
 	int64_t at = ofd_position(o, fd);
 	int64_t next = at < 0 ? at : PLFS(plfs_door_seek(o->file, at, offset, whence));
 	if (next >= 0 && next != at) {
-		int rc = ofd_set_position(o, fd, next);
+		/* Where files end at last is for the file system to say; none ends below 2 GiB. */
+		bool asks = next > INT32_MAX && OFD_IS_PLAIN(o);
+		int rc = asks ? ofd_set_kernel_position(o, fd, next) : 0;
+		rc = rc < 0 ? rc : ofd_set_position(o, fd, next);
 		next = rc < 0 ? rc : next;
 	}
 	description_unlock(o->shared);
@@ -930,6 +935,9 @@ EXPORT ssize_t sendfile(int out, int in, off_t *in_at, size_t n)
 		return (int)to_errno(-EFAULT);
 	if (!may_copy(in, out, EINVAL))
 		return -1;
+	struct stat from;
+	if (n > 0 && fstat(in, &from) == 0 && S_ISDIR(from.st_mode))
+		return (int)to_errno(-EINVAL);
 	/* What was read from a pipe or a socket could not be given back. */
 	if (lseek(in, 0, SEEK_CUR) < 0 && errno == ESPIPE)
 		return (int)to_errno(in_at ? -ESPIPE : -EINVAL);

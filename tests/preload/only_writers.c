@@ -329,6 +329,13 @@ int main(int argc, char **argv)
 	HAS("t", "m1234567LAmore");
 	WANT(containers() == before);
 
+	/* How far a file can reach its file system says: an lseek past that succeeded. */
+	fd = made("u");
+	WANT(lseek(fd, INT64_MAX, SEEK_SET) < 0 && errno == EINVAL);
+	WANT(lseek(fd, INT64_MAX - 10, SEEK_END) < 0 && errno == EINVAL);
+	WANT(lseek(fd, 0, SEEK_CUR) == 10 && write(fd, "u", 1) == 1 && close(fd) == 0);
+	HAS("u", "0123456789u");
+
 	/* Other processes have the descriptor. */
 	fd = made("v");
 	pid_t pid = fork();

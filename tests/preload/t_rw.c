@@ -27,6 +27,25 @@ static void bad_pieces(void)
 	show("vector");
 }
 
+/* Where there is nothing to read no buffer is looked at: a bad one was EFAULT there, too. */
+static void bad_buffers(void)
+{
+	char two[2];
+	int fd = make("vector", "0123456789");
+	struct iovec iov[] = {{NULL, 3}, {two, 2}};
+	R(pread(fd, NULL, 3, 9));
+	R(pread(fd, NULL, 3, 10));
+	R(pread(fd, NULL, 3000000, 10));
+	R(preadv(fd, iov, 2, 10));
+	R(lseek(fd, 10, SEEK_SET));
+	R(read(fd, NULL, 3));
+	R(readv(fd, iov, 2));
+	R(lseek(fd, 4, SEEK_SET));
+	R(readv(fd, iov, 2));
+	R(lseek(fd, 0, SEEK_CUR));
+	close(fd);
+}
+
 int main(void)
 {
 	char c[64];
@@ -167,5 +186,12 @@ int main(void)
 	R(read(in, c, 1));
 	R(write(out, c, 1));
 	bad_pieces();
+	bad_buffers();
+	/* EISDIR is read's answer. */
+	int dir = open(".", O_RDONLY);
+	out = open("out", O_RDWR);
+	R(sendfile(out, dir, NULL, 3));
+	at = 0;
+	R(sendfile(out, dir, &at, 3));
 	return 0;
 }
