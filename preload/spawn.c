@@ -873,6 +873,39 @@ static int parents_number(const struct actions *a, int i, int fd)
 	return fd;
 }
 
+/* The last action before i that opens or closes fd in the child, or -1. */
+static int last_on(const struct actions *a, int i, int fd)
+{
+	while (--i >= 0) {
+		const struct action *x = &a->v[i];
+		if (x->kind == ADD_DUP2		   ? x->to == fd
+			: x->kind == ADD_CLOSEFROM ? x->fd <= fd
+						   : x->kind <= ADD_CLOSE && x->fd == fd)
+			return i;
+	}
+	return -1;
+}
+
+static bool is_open_before(const struct actions *a, int i, int fd)
+{
+	int last = last_on(a, i, fd);
+	if (last < 0)
+		return RAW(SYS_fcntl, (long)fd, (long)F_GETFD) >= 0 && !fd_is_owned(fd);
+	return a->v[last].kind == ADD_OPEN || a->v[last].kind == ADD_DUP2;
+}
+
+/* Does exec close what action i, an open, leaves at its number? libc opens the lowest one that is
+ * free, and where that is another one dup2 takes O_CLOEXEC away. */
+static bool is_closed_by_exec(const struct actions *a, int i)
+{
+	int fd = a->v[i].fd, n = 0;
+	if (!(a->v[i].flags & O_CLOEXEC) || last_on(a, a->n, fd) != i)
+		return false;
+	while (n < fd && is_open_before(a, i, n))
+		n++;
+	return n == fd;
+}
+
 /* Action i is a change of the directory: *dir becomes where relative paths begin after it, as a
  * descriptor of this process that takes the place of the one before, or -1 if that cannot be known:
  * the child does not get there, or from a directory that the child itself opens. `out` gets libc's
@@ -983,6 +1016,10 @@ __attribute__((noinline)) static int translate(
 			break;
 		}
 	}
+	/* Ours are there by dup2. */
+	for (int i = 0; i < a->n && rc == 0; i++)
+		if (a->v[i].kind == ADD_OPEN && is_closed_by_exec(a, i))
+			rc = REAL(posix_spawn_file_actions_addclose)(out, a->v[i].fd);
 	if (dir >= 0)
 		RAW(SYS_close, (long)dir);
 	return rc;

@@ -177,6 +177,17 @@ static void fail_first(void)
 	R(unlink(other));
 }
 
+/* The numbers below a thousand: libplfs has its own above. */
+static void lists(void)
+{
+	static char *list[] = {"sh", "-c", "ls /proc/self/fd | grep -Ex '.{1,3}' | xargs", NULL};
+	pid_t pid;
+	fflush(stdout);
+	R(posix_spawn(&pid, "/bin/sh", &actions, NULL, list, environ));
+	R(reap(pid));
+	posix_spawn_file_actions_destroy(&actions);
+}
+
 /* What actions before it had put there stayed open. */
 static void close_what_was_put(void)
 {
@@ -185,12 +196,36 @@ static void close_what_was_put(void)
 	posix_spawn_file_actions_addopen(&actions, 5, "kept", O_RDONLY, 0);
 	posix_spawn_file_actions_addopen(&actions, 310, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-	static char *list[] = {"sh", "-c", "ls /proc/self/fd | tr '\n' ' '; echo", NULL};
-	pid_t pid;
-	fflush(stdout);
-	R(posix_spawn(&pid, "/bin/sh", &actions, NULL, list, environ));
-	R(reap(pid));
-	posix_spawn_file_actions_destroy(&actions);
+	lists();
+}
+
+/* Opened with O_CLOEXEC it is closed by exec if it got the number that was asked for at once, which
+ * is the lowest free one; a dup2 leaves it open. All stayed open. */
+static void close_on_exec(void)
+{
+	int lowest = dup(0), flags = O_RDWR | O_CREAT | O_CLOEXEC;
+	close(lowest);
+	for (int how = 0; how < 9; how++) {
+		begin();
+		int fd = lowest + (how == 1);
+		if (how == 2)
+			posix_spawn_file_actions_addopen(&actions, fd++, "other", flags, 0644);
+		if (how == 3)
+			posix_spawn_file_actions_addclose(&actions, fd = 0);
+		if (how == 4)
+			posix_spawn_file_actions_adddup2(&actions, 1, fd++);
+		if (how == 5)
+			posix_spawn_file_actions_addclose(&actions, 0);
+		posix_spawn_file_actions_addopen(&actions, fd, "opened", flags, 0644);
+		if (how == 6)
+			posix_spawn_file_actions_adddup2(&actions, fd, fd);
+		if (how == 7)
+			posix_spawn_file_actions_adddup2(&actions, fd, fd + 1);
+		if (how == 8)
+			posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
+		lists();
+	}
+	unlink("other");
 }
 
 int main(void)
@@ -212,5 +247,6 @@ int main(void)
 	moves();
 	fail_first();
 	close_what_was_put();
+	close_on_exec();
 	return 0;
 }
