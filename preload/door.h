@@ -287,6 +287,8 @@ int door_close(int fd);
  * The description is the one given, or a new one with these flags. 1: it
  * was, 0: it is plain, or a negative errno. */
 int door_adopt(int fd, int flags, struct description *shared);
+/* Makes the entry of another number that has this description that of fd. False: there is none. */
+bool door_share(int fd, const struct description *shared);
 /* Takes the entry of fd out, with what goes with a closed descriptor: record locks. The caller gets
  * its reference. */
 struct ofd *door_detach(int fd);

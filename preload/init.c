@@ -184,6 +184,8 @@ void adopt_passed(int fd)
 	if (flags < 0 || (flags & O_PATH))
 		return;
 	struct description *shared = description_of(fd);
+	if (shared && door_share(fd, shared))
+		return;
 	int packed = packed_mode(fd, &st);
 	int mode = packed >= 0			   ? packed
 		   : !shared && was_plain(fd, &st) ? flags & O_ACCMODE

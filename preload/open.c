@@ -704,6 +704,23 @@ static int install_copy(int fd, struct ofd *o)
 	return fd;
 }
 
+bool door_share(int fd, const struct description *shared)
+{
+	struct ofd *o = NULL;
+	int limit = atomic_load(&fd_limit);
+	for (int other = 0; other < limit && !o; other++) {
+		o = other != fd && fd_is_container(other) && !fd_is_marked(other) ? ofd_get(other)
+										  : NULL;
+		if (o && o->shared != shared) {
+			ofd_put(o);
+			o = NULL;
+		}
+	}
+	if (o)
+		install_copy(fd, o);
+	return o;
+}
+
 EXPORT int dup(int fd)
 {
 	if (!fd_is_container(fd))

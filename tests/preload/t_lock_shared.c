@@ -99,6 +99,44 @@ static void by_exec(const char *what, int command)
 	close(fd);
 }
 
+/* A lock that two numbers of one description had was the first one's: the other one could not
+ * unlock it, and was kept out by it, and when the first was closed it was gone. */
+enum { COPY = 30 };
+
+static void two_after_exec(const char *what, int fd)
+{
+	int command = what[4] == 'p' ? F_SETLK : F_OFD_SETLK;
+	R(probe_of("f", 0, 5));
+	R(lock(COPY, command, F_WRLCK, 0, 3));
+	R(lock(COPY, command, F_UNLCK, 0, 2));
+	R(probe_of("f", 0, 2));
+	R(probe_of("f", 2, 3));
+	R(lseek(COPY, 3, SEEK_SET));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(close(what[5] ? COPY : fd));
+	R(probe_of("f", 2, 3));
+	R(lock(what[5] ? fd : COPY, command, F_WRLCK, 7, 1));
+	R(probe_of("f", 7, 1));
+	R(close(what[5] ? fd : COPY));
+	R(probe_of("f", 0, 0));
+}
+
+static void two_by_exec(const char *what, int command)
+{
+	int fd = make("f", "0123456789");
+	R(dup2(fd, COPY));
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		R(lock(fd, command, F_WRLCK, 0, 5));
+		run_again(what, fd);
+	}
+	close(fd);
+	close(COPY);
+	R(reap(pid));
+	R(probe_of("f", 0, 0));
+}
+
 /* Who starts a program and goes leaves it the locks of the description. */
 static void by_spawn(void)
 {
@@ -210,6 +248,8 @@ int main(int argc, char **argv)
 	if (argc > 1) {
 		int fd = atoi(argv[2]);
 		char byte;
+		if (strncmp(argv[1], "two", 3) == 0)
+			return two_after_exec(argv[1], fd), 0;
 		if (strcmp(argv[1], "spawned") != 0)
 			return after_exec(argv[1], fd);
 		read(0, &byte, 1);
@@ -224,6 +264,8 @@ int main(int argc, char **argv)
 	by_exec("process", F_SETLK);
 	by_exec("description", F_OFD_SETLK);
 	by_exec("p", F_SETLK);
+	two_by_exec("two_d", F_OFD_SETLK);
+	two_by_exec("two_d2", F_OFD_SETLK);
 	by_spawn();
 	by_fork();
 	by_name();
