@@ -302,6 +302,12 @@ void door_begin_table(void);
 bool door_has_room(int fd);
 /* On other file systems libplfs counts who has a plain file open. */
 bool door_is_local(int fd, dev_t dev);
+/* Before a lock of the process on any file: handles on plain ones have no descriptors of their own.
+ */
+void door_lend_numbers(void);
+void door_lend_after_fork_in_child(void);
+/* libc is about to put something at fd, without our dup2. */
+void door_leave_number(int fd);
 /* Is it one of our own descriptors? The program did not open it and must not close it. */
 bool fd_is_owned(int fd);
 /* Removes the entry of a descriptor that libc replaced without calling a wrapper. */

@@ -113,6 +113,7 @@ static void after_fork_in_child(void)
 	signals_after_fork_in_child();
 	description_after_fork_in_child();
 	locks_after_fork_in_child();
+	door_lend_after_fork_in_child();
 	writers_after_fork_in_child();
 	fd_after_fork_in_child();
 	library_after_fork_in_child();

@@ -189,6 +189,9 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		if (rc < 0)
 			return rc;
 	}
+	bool of_process = command == F_SETLK || command == F_SETLKW;
+	if (of_process)
+		atomic_store(&record_locks_used, 1);
 	/* libc's fcntl and not a raw call: waiting for a lock is a cancellation point. */
 	int rc = REAL(fcntl)(lock_fd, command, &l), error = errno;
 	if (locks_name)
@@ -202,8 +205,8 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		*lock = l;
 		return 0;
 	}
-	bool of_process = command == F_SETLK || command == F_SETLKW;
-	atomic_store(of_process ? &record_locks_used : &ofd_locks_used, 1);
+	if (!of_process)
+		atomic_store(&ofd_locks_used, 1);
 	return l.l_type == F_UNLCK ? 0 : PLFS(plfs_refresh(o->file));
 }
 
@@ -393,6 +396,9 @@ EXPORT int fcntl(int fd, int command, ...)
 	struct ofd *o;
 	bool of_flags = command == F_GETFL || command == F_SETFL || command == F_GETFD ||
 			command == F_SETFD;
+	/* Of a file that it has inherited plain, too, which is in no entry. */
+	if ((command == F_SETLK || command == F_SETLKW) && !door_thread.inside)
+		door_lend_numbers();
 	if (!fd_is_container(fd) || door_thread.inside ||
 		(of_flags && (fd_is_reader(fd) || (command != F_SETFL && fd_is_writer(fd)))))
 		return REAL(fcntl)(fd, command, argument);
@@ -445,8 +451,10 @@ ALIAS(fcntl, __fcntl);
 
 EXPORT int lockf(int fd, int command, off_t len)
 {
-	if (!fd_is_container(fd))
+	if (!fd_is_container(fd)) {
+		door_lend_numbers();
 		return REAL(lockf)(fd, command, len);
+	}
 	/* As glibc does, which asks whether it could be read. */
 	short type = command == F_TEST ? F_RDLCK : F_WRLCK;
 	struct flock lock = {.l_type = type, .l_whence = SEEK_CUR, .l_len = len};

@@ -606,13 +606,61 @@ bool fd_is_owned(int fd)
 	       (description_owns_fd(fd) || PLFS_ALWAYS(plfs_door_owns_fd(fd)) == 1);
 }
 
-/* fd is about to be closed, or to be something else, while another thread may be in a call on o: if
- * its file is plain, it gets a descriptor that stays. */
+/* A handle on a plain file is lent the number that it was opened with. If that goes before the
+ * handle it gets a descriptor of its own. But not on a file on which the process has record locks:
+ * exec would close that, and drop them. So it gets its own at a close, which drops them as well,
+ * and is lent a number again before the next lock. */
+static _Atomic bool own_are_used;
+
+/* Who closes a number, after it is in no entry, and who lends them. */
+static _Atomic uint32_t lending;
+
+static int give_own(struct ofd *o, int fd)
+{
+	int rc = PLFS(plfs_door_own(o->file, fd));
+	if (rc == 1)
+		atomic_store(&own_are_used, true);
+	return rc;
+}
+
+/* fd is about to be closed, or to be something else, while another thread may be in a call on o, or
+ * another number be its: if its file is plain, it gets a descriptor that stays. */
 static void own_before_close(struct ofd *o, int fd)
 {
 	/* Without a number left for it: it must not use what comes to be at this one. */
-	if (PLFS(plfs_door_own(o->file, fd)) < 0)
-		PLFS(plfs_door_own(o->file, -1));
+	if (give_own(o, fd) < 0)
+		give_own(o, -1);
+}
+
+void door_lend_numbers(void)
+{
+	if (!atomic_exchange(&own_are_used, false))
+		return;
+	DEFER_SIGNALS();
+	word_lock(&lending);
+	int limit = atomic_load(&fd_limit);
+	for (int fd = 0; fd < limit; fd++) {
+		struct ofd *o = fd_is_container(fd) && !fd_is_marked(fd) ? ofd_get(fd) : NULL;
+		if (!o)
+			continue;
+		PLFS(plfs_door_lend(o->file, fd));
+		ofd_put(o);
+	}
+	word_unlock(&lending);
+}
+
+void door_lend_after_fork_in_child(void)
+{
+	atomic_store(&lending, 0);
+}
+
+void door_leave_number(int fd)
+{
+	struct ofd *o = fd_is_container(fd) && !fd_is_marked(fd) ? ofd_get(fd) : NULL;
+	if (!o)
+		return;
+	own_before_close(o, fd);
+	ofd_put(o);
 }
 
 /* A reader is forgotten when it is closed, unless that has to be told libplfs: of locks that go, or
@@ -663,8 +711,10 @@ int door_close(int fd)
 		}
 		return REAL(close)(fd);
 	}
+	word_lock(&lending);
 	if (atomic_load(&o->refs) > 1)
 		own_before_close(o, fd);
+	word_unlock(&lending);
 	int rc = ofd_put(o);
 	int closed = (int)RAW(SYS_close, (long)fd);
 	/* Before the number can be another file's: who has read the placeholder meanwhile, which
@@ -692,13 +742,6 @@ static int install_copy(int fd, struct ofd *o)
 		return -1;
 	}
 	door_forget(fd);
-	/* The number that a plain file was opened with may go before this one. */
-	int rc = o ? PLFS(plfs_door_own(o->file, fd)) : 0;
-	if (rc < 0) {
-		ofd_put(o);
-		RAW(SYS_close, fd);
-		return (int)to_errno(rc);
-	}
 	if (o)
 		fd_install(fd, o);
 	return fd;
@@ -767,12 +810,8 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	if (RAW(SYS_fcntl, from, (long)F_GETFD) < 0)
 		return -1;
 	struct ofd *o = ofd_get(from);
-	int rc = o ? PLFS(plfs_door_own(o->file, from)) : 0;
-	if (rc < 0) {
-		ofd_put(o);
-		return (int)to_errno(rc);
-	}
 	struct ofd *old = ofd_get(to);
+	word_lock(&lending);
 	if (old) {
 		own_before_close(old, to);
 		lock_drop(old, to);
@@ -791,6 +830,7 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	else if (fd >= 0 && !o)
 		gone = fd_remove_held(to);
 	fd_release_numbers();
+	word_unlock(&lending);
 	if (gone)
 		ofd_put(gone);
 	if (fd < 0 && old) {

@@ -501,6 +501,8 @@ EXPORT int daemon(int nochdir, int noclose)
 	DEFER_SIGNALS();
 	pid_t parent = getpid();
 	before_fork();
+	for (int fd = 0; fd < 3 && !noclose; fd++)
+		door_leave_number(fd);
 	int rc = REAL(daemon)(nochdir, noclose);
 	plfs_door_moved();
 	after_fork(getpid() != parent);
@@ -514,6 +516,8 @@ EXPORT int forkpty(int *pty, char *name, const struct termios *settings, const s
 {
 	DEFER_SIGNALS();
 	before_fork();
+	for (int fd = 0; fd < 3; fd++)
+		door_leave_number(fd);
 	pid_t pid = REAL(forkpty)(pty, name, settings, size);
 	after_fork(pid == 0);
 	for (int fd = 0; pid == 0 && fd < 3; fd++)

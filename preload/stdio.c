@@ -316,8 +316,10 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 static void leave_number(int fd)
 {
 	int null = (int)RAW(SYS_openat, (long)AT_FDCWD, "/dev/null", (long)(O_RDWR | O_CLOEXEC));
-	if (null < 0 || dup3(null, fd, O_CLOEXEC) < 0)
+	if (null < 0 || dup3(null, fd, O_CLOEXEC) < 0) {
+		door_leave_number(fd);
 		door_forget(fd);
+	}
 	if (null >= 0)
 		RAW(SYS_close, (long)null);
 }

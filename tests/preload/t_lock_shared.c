@@ -100,13 +100,21 @@ static void by_exec(const char *what, int command)
 }
 
 /* A lock that two numbers of one description had was the first one's: the other one could not
- * unlock it, and was kept out by it, and when the first was closed it was gone. */
+ * unlock it, and was kept out by it, and when the first was closed it was gone. Auto: the file is
+ * plain, and libplfs had a descriptor of its own for a file with two numbers. Exec closed that,
+ * which cost the process its locks, whatever came before: a close of one number, another open of
+ * the file. */
 enum { COPY = 30 };
 
 static void two_after_exec(const char *what, int fd)
 {
 	int command = what[4] == 'p' ? F_SETLK : F_OFD_SETLK;
 	R(probe_of("f", 0, 5));
+	if (what[4] == 'p' && what[5] == '3') {
+		/* Of a file that it has inherited plain libplfs knew no locks. */
+		dup2(open("f", O_RDWR), 60);
+		run_again("two_p2", fd);
+	}
 	R(lock(COPY, command, F_WRLCK, 0, 3));
 	R(lock(COPY, command, F_UNLCK, 0, 2));
 	R(probe_of("f", 0, 2));
@@ -119,6 +127,47 @@ static void two_after_exec(const char *what, int fd)
 	R(probe_of("f", 7, 1));
 	R(close(what[5] ? fd : COPY));
 	R(probe_of("f", 0, 0));
+}
+
+/* Locks by one of many numbers, when others have come and gone. */
+static void after_closes(void)
+{
+	for (int how = 0; how < 6; how++) {
+		int fd = make("f", "0123456789"), other = open("f", O_RDWR);
+		R(lseek(fd, 5, SEEK_SET));
+		fflush(stdout);
+		pid_t pid = fork();
+		if (pid == 0) {
+			int first = fd;
+			R(lock(how & 1 ? fd : other, F_SETLK, F_WRLCK, 0, 1));
+			R(dup2(fd, COPY));
+			if (how == 1)
+				R(close(fd)), fd = dup(COPY);
+			if (how == 2)
+				R(dup2(other, fd)), fd = other, other = dup2(COPY, 40);
+			if (how == 3)
+				R(dup2(COPY, 40)), R(close(COPY)), R(close(fd)), R(dup2(40, COPY)),
+					fd = dup2(40, 41);
+			if (how == 4)
+				R(close(fd)), fd = dup2(other, 42);
+			/* Each number is the file still. */
+			R(write(COPY, "x", 1));
+			R(write(fd, "y", 1));
+			R(write(other, "z", 1));
+			R(fd == first);
+			if (how == 5)
+				R(dup2(other, 40)), R(close(other));
+			R(lock(COPY, F_SETLK, F_WRLCK, 0, 5));
+			dup2(COPY, 50);
+			dup2(other, 51);
+			R(probe_of("f", 0, 5));
+			run_again("two_p", fd);
+		}
+		close(fd);
+		close(other);
+		R(reap(pid));
+		show("f");
+	}
 }
 
 static void two_by_exec(const char *what, int command)
@@ -266,6 +315,10 @@ int main(int argc, char **argv)
 	by_exec("p", F_SETLK);
 	two_by_exec("two_d", F_OFD_SETLK);
 	two_by_exec("two_d2", F_OFD_SETLK);
+	two_by_exec("two_p", F_SETLK);
+	two_by_exec("two_p2", F_SETLK);
+	two_by_exec("two_p3", F_SETLK);
+	after_closes();
 	by_spawn();
 	by_fork();
 	by_name();

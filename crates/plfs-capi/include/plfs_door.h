@@ -374,13 +374,23 @@ int plfs_door_pin(plfs_file *file, const char *why);
 /**
  * A handle that was opened on a plain file gets a descriptor of its own, a copy of `fd`: from now
  * on the number that it was opened with may go before the handle does. Waits for calls that use
- * that. A negative `fd`: it gets none, and what needs one fails with EBADF. Error: -EMFILE, and
- * then nothing has changed.
+ * that. A negative `fd`: it gets none, and what needs one fails with EBADF. 1: it has got one, 0:
+ * it needs none, or has one. Error: -EMFILE, and then nothing has changed.
  *
  * Requires:
  * `file` is a handle that uses `fd`, which is open or negative.
  */
 int plfs_door_own(plfs_file *file, int fd);
+
+/**
+ * Takes back what [`plfs_door_own`] gave a handle on a file that is plain still: it uses `fd` as
+ * if it had been opened with that. For who is about to take a lock of the process on the file,
+ * which a close of any descriptor, by exec too, would drop.
+ *
+ * Requires:
+ * `file` is a handle, `fd` is open on its file by the same open, and stays so until plfs_door_own.
+ */
+int plfs_door_lend(plfs_file *file, int fd);
 
 /* --- Calls on names of any file, where PLFS files are recognised (preload/, mpi/) --- */
 

@@ -183,8 +183,8 @@ pub unsafe extern "C" fn plfs_door_pin(file: *mut PlfsFile, why: *const c_char) 
 
 /// A handle that was opened on a plain file gets a descriptor of its own, a copy of `fd`: from now
 /// on the number that it was opened with may go before the handle does. Waits for calls that use
-/// that. A negative `fd`: it gets none, and what needs one fails with EBADF. Error: -EMFILE, and
-/// then nothing has changed.
+/// that. A negative `fd`: it gets none, and what needs one fails with EBADF. 1: it has got one, 0:
+/// it needs none, or has one. Error: -EMFILE, and then nothing has changed.
 ///
 /// # Safety
 /// `file` is a handle that uses `fd`, which is open or negative.
@@ -198,15 +198,38 @@ pub unsafe extern "C" fn plfs_door_own(file: *mut PlfsFile, fd: c_int) -> c_int 
         }
         // Another thread that comes meanwhile waits until the number is used no more.
         let mut owns = handle.owns.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*owns {
-            let own = match fd {
-                // SAFETY: the caller's promise.
-                0.. => PosixFile::copy_of(unsafe { borrow(fd)? })?,
-                // SAFETY: no limit lets a process have this number.
-                _ => unsafe { PosixFile::lent(c_int::MAX) },
-            };
-            drop(handle.file.replace_open(Arc::new(own)));
-            *owns = true;
+        if *owns {
+            return Ok(0);
+        }
+        let own = match fd {
+            // SAFETY: the caller's promise.
+            0.. => PosixFile::copy_of(unsafe { borrow(fd)? })?,
+            // SAFETY: no limit lets a process have this number.
+            _ => unsafe { PosixFile::lent(c_int::MAX) },
+        };
+        drop(handle.file.replace_open(Arc::new(own)));
+        *owns = true;
+        Ok(1)
+    }) as c_int
+}
+
+/// Takes back what [`plfs_door_own`] gave a handle on a file that is plain still: it uses `fd` as
+/// if it had been opened with that. For who is about to take a lock of the process on the file,
+/// which a close of any descriptor, by exec too, would drop.
+///
+/// # Safety
+/// `file` is a handle, `fd` is open on its file by the same open, and stays so until plfs_door_own.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_lend(file: *mut PlfsFile, fd: c_int) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { handle(file)? };
+        let mut owns = handle.owns.lock().unwrap_or_else(PoisonError::into_inner);
+        if *owns && handle.file.is_plain() {
+            // SAFETY: the caller's promise.
+            let lent = unsafe { PosixFile::lent(fd) };
+            drop(handle.file.replace_open(Arc::new(lent)));
+            *owns = false;
         }
         Ok(0)
     }) as c_int
