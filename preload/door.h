@@ -302,6 +302,8 @@ void door_begin_table(void);
 bool door_has_room(int fd);
 /* On other file systems libplfs counts who has a plain file open. */
 bool door_is_local(int fd, dev_t dev);
+/* A handle that was opened on a plain file keeps the description of fd, which is o's. */
+int door_own(struct ofd *o, int fd);
 /* Before a lock of the process on any file: handles on plain ones have no descriptors of their own.
  */
 void door_lend_numbers(void);
@@ -361,6 +363,8 @@ void locks_after_fork_in_child(void);
  * one. */
 bool lock_may_be_passed(int fd);
 void lock_adopt(int fd);
+/* A placeholder has come in the place of a descriptor of o, whose description the handle keeps. */
+void flock_stays(void);
 
 /* mmap.c */
 /* mmap by system call if fd is plain; for callers that must not go through the exported mmap. */

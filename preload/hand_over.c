@@ -41,6 +41,9 @@ void hand_over(int fd, struct ofd *o, const char *why)
 		return;
 	if (OFD_IS_PLAIN(o) || (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_RDONLY)
 		return;
+	/* Locks of flock are the description's, which may be others' as well. */
+	if (door_own(o, fd) >= 0)
+		flock_stays();
 	/* The position was in the descriptor that goes. */
 	description_lock(o->shared);
 	fd_hold_numbers();

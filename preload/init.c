@@ -241,8 +241,8 @@ static void adopt_inherited(void)
 	for_each_descriptor(look_at);
 	if (any_names)
 		for_each_descriptor(adopt_passed);
-	/* Before anything opens and closes one. */
-	if (any_locks)
+	/* Before anything opens and closes one. One for flock looks like a name at first. */
+	if (any_names || any_locks)
 		for_each_descriptor(lock_adopt);
 	description_drop_unused();
 }

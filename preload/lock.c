@@ -22,6 +22,9 @@ int door_dup_at_least(int fd, int command, int least);
  */
 static _Atomic int record_locks_used, name_locks_used, ofd_locks_used;
 
+/* Set when this process first has a handle with a flock_fd. */
+static _Atomic int flocks_kept;
+
 /* The lock file's descriptor for a command. Locks of the process are on one for all its descriptors
  * of the file: where any of them is closed they are lost. */
 static int lock_fd_of(struct ofd *o, int command)
@@ -214,7 +217,9 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
  *
  * A record lock outlives an exec if its descriptor does, and one of an open file description is the
  * description's in all processes. Both are locks of the lock file, so that is left open, too: the
- * new program finds by the kernel's position of it, which has no other use, whose it is. */
+ * new program finds by the kernel's position of it, which has no other use, whose it is. So is the
+ * description of a plain file that got a container, in whose place a placeholder has come
+ * (hand_over.c): it has the locks of flock, and is open for writing, as no placeholder is. */
 
 /* Where the position is if it has the locks of the process. Else it is the description's tag. */
 #define LOCKS_OF_PROCESS (PLACEHOLDER_POSITION - 1)
@@ -266,14 +271,38 @@ static bool loses_locks(int lock_fd)
 	return loses;
 }
 
+static bool is_writable(int fd)
+{
+	long flags = RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
+	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY;
+}
+
+void flock_stays(void)
+{
+	atomic_store(&flocks_kept, 1);
+}
+
+/* What has the locks of flock of o in the place of its number, or -1. */
+static int flock_fd(struct ofd *o)
+{
+	int fd = atomic_load(&flocks_kept) ? PLFS(plfs_door_flock_fd(o->file)) : -1;
+	return fd >= 0 && is_writable(fd) ? fd : -1;
+}
+
+static bool locks_are_shared(void)
+{
+	return atomic_load(&ofd_locks_used) || atomic_load(&flocks_kept);
+}
+
 void lock_pass(int fd)
 {
-	struct ofd *o = atomic_load(&ofd_locks_used) ? container_at(fd) : NULL;
+	struct ofd *o = locks_are_shared() ? container_at(fd) : NULL;
 	if (!o)
 		return;
-	int lock_fd = PLFS(plfs_door_kept_lock_fd(o->file));
-	if (lock_fd >= 0 && description_tag_lock(o->shared, lock_fd))
-		keep_open(lock_fd, true);
+	int of_description[] = {PLFS(plfs_door_kept_lock_fd(o->file)), flock_fd(o)};
+	for (int i = 0; i < 2; i++)
+		if (of_description[i] >= 0 && description_tag_lock(o->shared, of_description[i]))
+			keep_open(of_description[i], true);
 	ofd_put(o);
 }
 
@@ -291,7 +320,7 @@ void locks_pass(enum shared shared)
 	fd_lock();
 	passing++;
 	fd_unlock();
-	int limit = locks_are_used() || atomic_load(&ofd_locks_used) ? atomic_load(&fd_limit) : 0;
+	int limit = locks_are_used() || locks_are_shared() ? atomic_load(&fd_limit) : 0;
 	for (int fd = 0; fd < limit; fd++) {
 		struct ofd *o = container_at(fd);
 		if (!o)
@@ -308,7 +337,7 @@ void locks_pass(enum shared shared)
 void locks_passed(void)
 {
 	fd_lock();
-	bool are_used = --passing == 0 && (locks_are_used() || atomic_load(&ofd_locks_used));
+	bool are_used = --passing == 0 && (locks_are_used() || locks_are_shared());
 	fd_unlock();
 	int limit = are_used ? atomic_load(&fd_limit) : 0;
 	for (int fd = 0; fd < limit; fd++) {
@@ -316,6 +345,7 @@ void locks_passed(void)
 		if (!o)
 			continue;
 		keep_open(PLFS(plfs_door_kept_lock_fd(o->file)), false);
+		keep_open(flock_fd(o), false);
 		keep_open(PLFS(plfs_door_process_lock_fd(o->file, 0)), false);
 		ofd_put(o);
 	}
@@ -326,12 +356,20 @@ void locks_after_fork_in_child(void)
 	passing = 0;
 }
 
+static bool is_flock_fd(int fd)
+{
+	struct description *d = is_writable(fd) ? description_of(fd) : NULL;
+	return d && atomic_load(&d->is_replaced);
+}
+
 bool lock_may_be_passed(int fd)
 {
 	char link[FD_PATH_ROOM];
 	int64_t at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
 	if (at != LOCKS_OF_PROCESS && !description_is_tagged(fd))
 		return false;
+	if (is_flock_fd(fd))
+		return true;
 	fd_path(link, fd);
 	ROOM(path);
 	long n = path ? RAW(SYS_readlinkat, AT_FDCWD, link, path, (long)PATH_MAX) : 0;
@@ -343,20 +381,25 @@ void lock_adopt(int lock_fd)
 	if (!lock_may_be_passed(lock_fd))
 		return;
 	int64_t at = RAW(SYS_lseek, (long)lock_fd, 0L, (long)SEEK_CUR);
-	bool of_process = at == LOCKS_OF_PROCESS, found = false;
+	bool of_process = at == LOCKS_OF_PROCESS, is_flock = is_flock_fd(lock_fd), found = false;
 	int limit = atomic_load(&fd_limit);
 	for (int fd = 0; fd < limit && !found; fd++) {
 		struct ofd *o = container_at(fd);
 		if (!o)
 			continue;
 		if (of_process || description_tag_of(o->shared) == at)
-			found = PLFS(plfs_door_adopt_lock_fd(o->file, lock_fd, of_process)) == 1;
+			found = (is_flock ? PLFS(plfs_door_adopt_flock_fd(o->file, lock_fd))
+					  : PLFS(plfs_door_adopt_lock_fd(
+						    o->file, lock_fd, of_process))) == 1;
 		ofd_put(o);
 	}
 	if (!found)
 		RAW(SYS_close, (long)lock_fd);
 	else
-		atomic_store(of_process ? &record_locks_used : &ofd_locks_used, 1);
+		atomic_store(is_flock	  ? &flocks_kept
+			     : of_process ? &record_locks_used
+					  : &ofd_locks_used,
+			1);
 }
 
 static int64_t set_status_flags(struct ofd *o, int fd, int flags)
@@ -491,8 +534,9 @@ EXPORT int flock(int fd, int operation)
 		return -1;
 	}
 	bool unlocks = (operation & ~LOCK_NB) == LOCK_UN;
+	int kept = flock_fd(o), lock_fd = kept >= 0 ? kept : fd;
 	int64_t rc = unlocks ? PLFS(plfs_commit(o->file)) : 0;
-	if (rc >= 0 && REAL(flock)(fd, operation) < 0)
+	if (rc >= 0 && REAL(flock)(lock_fd, operation) < 0)
 		rc = -errno;
 	if (rc >= 0 && !unlocks)
 		rc = PLFS(plfs_refresh(o->file));

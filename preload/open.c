@@ -615,7 +615,7 @@ static _Atomic bool own_are_used;
 /* Who closes a number, after it is in no entry, and who lends them. */
 static _Atomic uint32_t lending;
 
-static int give_own(struct ofd *o, int fd)
+int door_own(struct ofd *o, int fd)
 {
 	int rc = PLFS(plfs_door_own(o->file, fd));
 	if (rc == 1)
@@ -628,8 +628,8 @@ static int give_own(struct ofd *o, int fd)
 static void own_before_close(struct ofd *o, int fd)
 {
 	/* Without a number left for it: it must not use what comes to be at this one. */
-	if (give_own(o, fd) < 0)
-		give_own(o, -1);
+	if (door_own(o, fd) < 0)
+		door_own(o, -1);
 }
 
 void door_lend_numbers(void)

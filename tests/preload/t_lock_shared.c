@@ -2,6 +2,8 @@
 #include "t.h"
 
 #include <spawn.h>
+#include <stdbool.h>
+#include <sys/file.h>
 
 /* What a second process finds for bytes [start, start+len) of a file. */
 static long probe_of(const char *path, off_t start, off_t len)
@@ -292,11 +294,140 @@ static void numbers(void)
 	close(keep);
 }
 
+/* --- flock by a descriptor that was open for writing when the file got a container (auto): it was
+ * lost when a program was started, or had a lock of its own in that. Another process opens the file
+ * for writing first. */
+
+static int asks, told;
+
+static void answer(void)
+{
+	char byte;
+	while (read(asks, &byte, 1) == 1) {
+		int fd = open("f", O_RDWR);
+		byte = flock(fd, LOCK_EX | LOCK_NB) == 0   ? 'e'
+		       : flock(fd, LOCK_SH | LOCK_NB) == 0 ? 's'
+							   : 'n';
+		close(fd);
+		write(told, &byte, 1);
+	}
+	_exit(0);
+}
+
+/* The locks that it can have. */
+static char other_gets(void)
+{
+	char byte = '?';
+	write(asks, "x", 1);
+	read(told, &byte, 1);
+	return byte;
+}
+#define OTHER_GETS() printf("%d: the other one gets %c\n", __LINE__, other_gets())
+
+static void begin_other(void)
+{
+	int to[2], from[2];
+	pipe(to);
+	pipe(from);
+	fflush(stdout);
+	if (fork() == 0) {
+		asks = to[0];
+		told = from[1];
+		close(to[1]);
+		close(from[0]);
+		answer();
+	}
+	close(to[0]);
+	close(from[1]);
+	asks = to[1];
+	told = from[0];
+}
+
+static void run_with_other(const char *what, int fd)
+{
+	char text[60];
+	snprintf(text, sizeof text, "%s %d %d", what, asks, told);
+	run_again(text, fd);
+}
+
+static int flock_after_exec(const char *what, int fd)
+{
+	sscanf(what, "%*s %d %d", &asks, &told);
+	if (strncmp(what, "flock_takes", 11) == 0) {
+		R(flock(fd, LOCK_EX | LOCK_NB));
+		return 0;
+	}
+	OTHER_GETS();
+	R(write(fd, "x", 1));
+	R(system("true"));
+	OTHER_GETS();
+	if (strncmp(what, "flock_again", 11) == 0)
+		run_with_other("flock", fd);
+	R(flock(COPY, LOCK_SH));
+	OTHER_GETS();
+	R(close(fd));
+	OTHER_GETS();
+	R(close(COPY));
+	OTHER_GETS();
+	return 0;
+}
+
+static void by_flock(int flags, bool before)
+{
+	/* What had record locks stays plain. */
+	unlink("f");
+	close(make("f", "0123456789"));
+	begin_other();
+	int fd = open("f", flags);
+	if (before)
+		R(flock(fd, LOCK_EX));
+	OTHER_GETS();
+	R(dup2(fd, COPY));
+	R(flock(fd, LOCK_EX));
+	OTHER_GETS();
+	R(system("true"));
+	OTHER_GETS();
+	R(write(fd, "abc", 3));
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0)
+		run_with_other("flock_again", fd);
+	R(reap(pid));
+	/* The child has the same lock. */
+	OTHER_GETS();
+	R(flock(fd, LOCK_UN));
+	OTHER_GETS();
+	/* As flock(1) does for a shell. */
+	fflush(stdout);
+	if ((pid = fork()) == 0)
+		run_with_other("flock_takes", fd);
+	R(reap(pid));
+	OTHER_GETS();
+	R(lseek(fd, 0, SEEK_CUR));
+	R(close(COPY));
+	OTHER_GETS();
+	fflush(stdout);
+	if ((pid = fork()) == 0) {
+		R(dup2(fd, COPY));
+		close(told);
+		run_with_other("flock_takes", fd);
+	}
+	R(reap(pid));
+	R(close(fd));
+	OTHER_GETS();
+	close(asks);
+	close(told);
+	wait(NULL);
+	show("f");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
 		int fd = atoi(argv[2]);
 		char byte;
+		if (strncmp(argv[1], "flock", 5) == 0)
+			return flock_after_exec(argv[1], fd);
 		if (strncmp(argv[1], "two", 3) == 0)
 			return two_after_exec(argv[1], fd), 0;
 		if (strcmp(argv[1], "spawned") != 0)
@@ -322,6 +453,8 @@ int main(int argc, char **argv)
 	by_spawn();
 	by_fork();
 	by_name();
+	for (int how = 0; how < 4; how++)
+		by_flock(how & 1 ? O_WRONLY : O_RDWR, how & 2);
 	numbers();
 	return 0;
 }

@@ -200,6 +200,25 @@ int plfs_door_kept_lock_fd(plfs_file *file);
 int plfs_door_adopt_lock_fd(plfs_file *file, int fd, int of_process);
 
 /**
+ * What has the locks of flock(2) of a handle on a container, if the program's descriptor was open
+ * for writing on the plain file before, and a placeholder has come in its place: what
+ * plfs_door_own gave, on the old description. -ENOLCK: there is none.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int plfs_door_flock_fd(plfs_file *file);
+
+/**
+ * `fd` was left open by the program before exec, as its plfs_door_flock_fd. 1: it belongs to the
+ * handle from now on. 0: that has one.
+ *
+ * Requires:
+ * `file` is a handle, and nobody uses `fd` for anything else.
+ */
+int plfs_door_adopt_flock_fd(plfs_file *file, int fd);
+
+/**
  * 1 if the file that `path` leads to, a link of an open descriptor below /proc, is plain and stays
  * so for ever. Opens nothing.
  *

@@ -291,6 +291,30 @@ pub(crate) fn kept_lock_fd(handle: &PlfsFile) -> Result<i64> {
     Ok(fd.ok_or(Failure::from(Errno::NOLCK))?.as_raw_fd() as i64)
 }
 
+/// The descriptor of [`crate::door::plfs_door_flock_fd`].
+pub(crate) fn flock_fd(handle: &PlfsFile) -> Result<i64> {
+    let owns = *handle.owns.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = || handle.file.opened_file().filter(|_| owns && !handle.file.is_plain());
+    let file = handle.flock_file.get().cloned().or_else(own);
+    let fd = file.as_ref().and_then(|file| file.fd()).map(|fd| fd.as_raw_fd());
+    // Or there was none for it.
+    Ok(fd.filter(|fd| *fd != c_int::MAX).ok_or(Failure::from(Errno::NOLCK))?.into())
+}
+
+/// The program before exec has left `fd` open, on the inode of the file's name. It belongs to the
+/// handle from now on, if that has none.
+pub(crate) fn adopt_flock_fd(handle: &PlfsFile, fd: RawFd) -> Result<i64> {
+    if handle.flock_file.get().is_some() {
+        return Ok(0);
+    }
+    // SAFETY: the caller has found it open.
+    rustix::io::fcntl_setfd(unsafe { borrow(fd)? }, FdFlags::CLOEXEC)?;
+    // SAFETY: it was the program's before, and is of no other use to this one.
+    let file = PosixFile::own(unsafe { OwnedFd::from_raw_fd(fd) });
+    let _ = handle.flock_file.set(Arc::new(file));
+    Ok(1)
+}
+
 /// The program before exec has left `fd` open, which may be the lock file of this container. 1: it
 /// is, and belongs to the handle from now on. Closes nothing.
 pub(crate) fn adopt_lock_fd(handle: &PlfsFile, fd: RawFd, of_process: bool) -> Result<i64> {

@@ -18,7 +18,9 @@ use plfs_core::{
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::DupFlags;
 
-use crate::attributes::{adopt_lock_fd, kept_lock_fd, process_lock_fd, taken_stat};
+use crate::attributes::{
+    adopt_flock_fd, adopt_lock_fd, flock_fd, kept_lock_fd, process_lock_fd, taken_stat,
+};
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
 use crate::packed::{PLFS_IS_PACKED, open_passed, stand_in_of};
@@ -570,6 +572,29 @@ pub unsafe extern "C" fn plfs_door_adopt_lock_fd(
 ) -> c_int {
     // SAFETY: the caller's promises.
     call(|| adopt_lock_fd(unsafe { handle(file) }?, fd, of_process != 0)) as c_int
+}
+
+/// What has the locks of flock(2) of a handle on a container, if the program's descriptor was open
+/// for writing on the plain file before, and a placeholder has come in its place: what
+/// plfs_door_own gave, on the old description. -ENOLCK: there is none.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_flock_fd(file: *mut PlfsFile) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| flock_fd(unsafe { handle(file) }?)) as c_int
+}
+
+/// `fd` was left open by the program before exec, as its plfs_door_flock_fd. 1: it belongs to the
+/// handle from now on. 0: that has one.
+///
+/// # Safety
+/// `file` is a handle, and nobody uses `fd` for anything else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_adopt_flock_fd(file: *mut PlfsFile, fd: c_int) -> c_int {
+    // SAFETY: the caller's promises.
+    call(|| adopt_flock_fd(unsafe { handle(file) }?, fd)) as c_int
 }
 
 /// 1 if the file that `path` leads to, a link of an open descriptor below /proc, is plain and stays

@@ -19,6 +19,7 @@ pub struct PlfsFile {
     pub(crate) position: Mutex<u64>,
     pub(crate) lock_file: OnceLock<Arc<dyn StoreFile>>,
     pub(crate) process_lock_file: OnceLock<Arc<dyn StoreFile>>,
+    pub(crate) flock_file: OnceLock<Arc<dyn StoreFile>>,
     /// A handle on a plain file has a descriptor of its own.
     pub(crate) owns: Mutex<bool>,
     /// Of a file of a pack: what its placeholder is open on, if this process made that.
@@ -43,6 +44,7 @@ impl PlfsFile {
             position: Mutex::new(0),
             lock_file: OnceLock::new(),
             process_lock_file: OnceLock::new(),
+            flock_file: OnceLock::new(),
             owns: Mutex::new(false),
             stand_in,
         }))

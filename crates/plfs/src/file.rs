@@ -273,6 +273,11 @@ impl File {
         Some(std::mem::replace(&mut *slot, file))
     }
 
+    /// The open file of a handle that was opened on a plain one.
+    pub fn opened_file(&self) -> Option<Arc<dyn StoreFile>> {
+        self.plain.as_ref().map(|plain| plain.file().clone())
+    }
+
     /// The open file, if it is plain as far as this process knows.
     pub fn plain_file(&self) -> Option<Arc<dyn StoreFile>> {
         self.plain.as_ref().filter(|_| self.is_plain()).map(|plain| plain.file().clone())
