@@ -230,16 +230,22 @@ static void before_a_jump(int sig)
 	size_t n = 64 << 20;
 	char *much = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	memset(much, 1, n);
-	if (fork() == 0) {
-		usleep(3000);
-		kill(getppid(), sig);
-		usleep(1000);
-		kill(getppid(), SIGUSR1);
-		_exit(0);
-	}
 	int fd = open("beside", O_RDWR | O_CREAT | O_TRUNC, 0644);
-	while (sigsetjmp(back, 1) == 0)
+	volatile bool is_asked = false;
+	while (sigsetjmp(back, 1) == 0) {
+		/* Not before the handler has a place to jump to. */
+		if (!is_asked) {
+			is_asked = true;
+			if (fork() == 0) {
+				usleep(3000);
+				kill(getppid(), sig);
+				usleep(1000);
+				kill(getppid(), SIGUSR1);
+				_exit(0);
+			}
+		}
 		pwrite(fd, much, n, 0);
+	}
 	sleep(1);
 }
 

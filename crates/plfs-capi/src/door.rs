@@ -525,7 +525,7 @@ pub extern "C" fn plfs_door_owns_fd(fd: c_int) -> c_int {
 /// For who is to dup2 to a number of the program's choice, which may be free: waits until libplfs
 /// has no descriptors at such numbers for a moment, and lets it have none until
 /// [`plfs_door_release_numbers`]. Handlers of signals must not run meanwhile. 0: some are still
-/// there after a second, and nothing is to be released.
+/// there after ten seconds, and nothing is to be released.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_hold_numbers() -> c_int {
     c_int::from(PosixStore::hold_numbers())

@@ -139,7 +139,7 @@ impl PosixStore {
     /// For who puts a file at a number of the program's choice, by dup2: waits until PLFS has no
     /// descriptors at low numbers for a moment, and lets it have none until
     /// [`PosixStore::release_numbers`], to which no signal's handler may come. False: some are
-    /// still there after a second, and nothing is to be released.
+    /// still there after ten seconds, and nothing is to be released.
     pub fn hold_numbers() -> bool {
         hold_numbers()
     }

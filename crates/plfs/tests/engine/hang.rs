@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plfs::store::{Errno, Store};
-use plfs::{Backends, CloseToOpen, Config, File, Layout, OpenOptions, Opened, Placement, Plfs};
+use plfs::{
+    Backends, CloseToOpen, Config, File, Layout, OpenOptions, Opened, Placement, Plfs, known_of,
+};
 use plfs_testkit::{FaultStore, MemStore, Op};
 
 use super::scratch::{Scratch, open};
@@ -124,7 +126,11 @@ fn a_file_is_finished_on_other_targets_when_one_hangs() {
         assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
         assert!(hanging.waiting() > 0, "{is_far} {ops:?}: nothing hung");
         fixture.reads("/m/f", PIECES, 0);
-        // Others know it.
+        // Others know it, and so does who asks.
+        let is_given_up = || {
+            known_of(&fixture.memory, &fixture.config(), &["/n".into()])[0].given_up_ns.is_some()
+        };
+        assert!(is_given_up());
         let (before, begun) = (fixture.calls_there(&APPENDS), Instant::now());
         let other = open(&fixture.process(), Path::new("/m/g"));
         write(&other, 0..PIECES, 0);
@@ -139,6 +145,7 @@ fn a_file_is_finished_on_other_targets_when_one_hangs() {
             third.close().unwrap();
             fixture.calls_there(&APPENDS) > before + 1
         });
+        assert!(!is_given_up());
     }
 }
 

@@ -73,9 +73,10 @@ static PASSING: AtomicU32 = AtomicU32::new(0);
 
 const ALONE: u32 = 1 << 31;
 
-/// How long that thread waits. 1 s: longer than any open takes, but on storage that hangs, and
-/// there what the thread does is better done.
-const ALONE_WAIT: Duration = Duration::from_secs(1);
+/// How long that thread waits. 10 s: an open that makes a file waits for what others sync, for more
+/// than a second on a busy disk. Longer than that only on storage that hangs, and there what the
+/// thread does is better done.
+const ALONE_WAIT: Duration = Duration::from_secs(10);
 
 /// Who has, or is about to get, a descriptor at a number that the program expects to be free, says
 /// so. A program may put a file of its own at such a number, by dup2: without a word it would be
