@@ -37,6 +37,7 @@ ENTRY = Table(
 )
 FENCE = Table("first:Q offset:I crc:I")
 HOLE = 2**32 - 1
+MAGIC_BEFORE = b"PLFSFLT3"
 
 
 class Flat(plfs_decode.Reader):
@@ -48,7 +49,9 @@ class Flat(plfs_decode.Reader):
         self.path, self.records, self.ordered = path, [], 0
 
     def parse(self, sb):
-        self.head = head = FLAT.framed(self.raw, b"PLFSFLT4", 0, 128)
+        # Those of builds before listed fewer truncates.
+        magic = MAGIC_BEFORE if self.raw.startswith(MAGIC_BEFORE) else b"PLFSFLT4"
+        self.head = head = FLAT.framed(self.raw, magic, 0, 128)
         need(head, "wrong magic or CRC of the header")
         need(head.uuid == sb.uuid, "not one of this container")
         tables_end = 128 + head.table_bytes

@@ -26,6 +26,8 @@ const BLOCK_BYTES_MAX: usize = (2 + 6 * (2 + 8 + 8 * BLOCK_EXTENTS)).next_multip
 pub const AXES_MAX: usize = 8;
 /// What a flat index begins with.
 pub const MAGIC: [u8; 8] = *b"PLFSFLT4";
+/// The same of one that may have left its truncates out.
+const MAGIC_BEFORE: [u8; 8] = *b"PLFSFLT3";
 /// Log sets at most, 4 million: a column of equal numbers has no bytes for each, so what lies on
 /// disk must not say how much memory they take.
 pub const SETS_MAX: usize = 1 << 22;
@@ -156,6 +158,8 @@ pub struct FlatIndex {
     pub segments: Vec<Segment>,
     /// Truncates in order.
     pub truncates: Vec<Truncate>,
+    /// The file may have been cut, and no truncate is listed: so builds of before made it.
+    pub may_lack_cut: bool,
     /// Shapes; an entry names one by its index plus 1.
     pub shapes: Vec<Shape>,
     /// Number of entries.
@@ -493,7 +497,7 @@ pub fn encode(flat: &FlatIndex, shapes: &[NewShape], entries: &[u8], blocks: &Bl
     out.extend_from_slice(entries);
     out.extend_from_slice(&blocks.fences);
     let sum = crc(&out[HEADER_BYTES..]);
-    put(&mut out, 0, &MAGIC);
+    put(&mut out, 0, if flat.may_lack_cut { &MAGIC_BEFORE } else { &MAGIC });
     put(&mut out, 12, &sum.to_le_bytes());
     put(&mut out, 16, &flat.uuid.0);
     put(&mut out, 32, &flat.size.to_le_bytes());
@@ -532,7 +536,7 @@ pub fn decode(file: &[u8], uuid: &Uuid) -> Result<FlatIndex, Bad> {
 /// Checks that a header of this version stands here, for this container, and its checksum.
 pub fn check_header(file: &[u8], uuid: &Uuid) -> Result<(), Bad> {
     let bad = |at_bytes, what| Err(Bad::new(at_bytes, what));
-    if file.len() < HEADER_BYTES || file[..8] != MAGIC {
+    if file.len() < HEADER_BYTES || (file[..8] != MAGIC && file[..8] != MAGIC_BEFORE) {
         return bad(0, "not a flat index of this version");
     }
     if Fields(file).u32(8) != crc(&file[12..HEADER_BYTES]) {
@@ -616,6 +620,7 @@ pub fn decode_head(file: &[u8], file_bytes: u64, uuid: &Uuid) -> Result<FlatInde
         covered: Vec::new(),
         segments: Vec::new(),
         truncates: Vec::new(),
+        may_lack_cut: file[..8] == MAGIC_BEFORE,
         shapes: Vec::new(),
         entries,
         entries_at,

@@ -54,6 +54,8 @@ pub struct Index {
     /// What was read has no orders up to this stamp, if it is not 0: a record that comes later and
     /// is not younger would not find its place.
     floor: u64,
+    /// See [`FlatIndex::may_lack_cut`](plfs_format::flat_index::FlatIndex::may_lack_cut).
+    may_lack_cut: bool,
     /// Why nothing that was looked up is to be believed any more.
     fault: Option<Fault>,
     /// While the container directory has this time, nobody has written since the index was loaded.
@@ -553,6 +555,11 @@ impl Index {
             data_logs: self.segments.iter().zip(&self.ends).filter(is_there).count() as u32,
             from_summary: false,
         }
+    }
+
+    /// Whether [`Totals::cut`] of [`Index::totals`] is that of the last truncate.
+    pub(super) fn knows_cut(&self) -> bool {
+        !self.may_lack_cut
     }
 
     /// Whether a flat index is in use, and if one exists but is not, why.

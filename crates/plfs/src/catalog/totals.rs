@@ -205,7 +205,7 @@ impl Totalizer {
         }
         let index = Index::begin(container, names)?;
         let totals = index.totals();
-        if index.flat().0 && totals.max_stamp <= void.max_stamp {
+        if index.flat().0 && index.knows_cut() && totals.max_stamp <= void.max_stamp {
             self.size = SizeReplay::beginning_with(&totals);
             (self.max_stamp, self.records) = (totals.max_stamp, totals.records);
             (self.segments, self.scanned) = index.read();

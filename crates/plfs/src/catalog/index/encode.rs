@@ -73,6 +73,7 @@ impl Index {
             records: self.records,
             max_stamp: self.max_stamp,
             floor: self.floor,
+            may_lack_cut: self.may_lack_cut,
             truncates: self
                 .extents
                 .truncates()

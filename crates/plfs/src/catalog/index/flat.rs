@@ -156,7 +156,7 @@ impl Index {
             flat.segments.iter().map(|segment| (segment.at, segment.bytes)).unzip();
         self.numbers.clear();
         (self.max_stamp, self.records) = (flat.max_stamp, flat.records);
-        self.floor = flat.floor;
+        (self.floor, self.may_lack_cut) = (flat.floor, flat.may_lack_cut);
         self.base_len = base_len_of(flat);
         self.flat = Some(Flat {
             id: flat.id,
