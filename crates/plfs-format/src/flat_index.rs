@@ -813,6 +813,7 @@ mod tests {
             ],
             segments: vec![segment(9, 2), segment(9, 0), segment(1, 1), segment(9, 1)],
             truncates: vec![Truncate { stamp: 4, set: 5, size: 7 }],
+            may_lack_cut: false,
             shapes: Vec::new(),
             entries: 1,
             entries_at: 0,
@@ -866,6 +867,10 @@ mod tests {
             (&found.covered, &found.segments, &found.truncates),
             (&flat.covered, &flat.segments, &flat.truncates)
         );
+        assert!(!found.may_lack_cut);
+        let before = FlatIndex { may_lack_cut: true, ..flat.clone() };
+        let before = encode(&before, &shapes, &[0x55; ENTRY_BYTES], &new);
+        assert!(decode(&before, &flat.uuid).unwrap().may_lack_cut);
         assert_eq!(file[found.entries_at..found.fences_at], [0x55; ENTRY_BYTES]);
         for (shape, new) in found.shapes.iter().zip(&shapes) {
             assert_eq!(shape.axes, new.axes);
