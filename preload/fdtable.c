@@ -154,6 +154,11 @@ struct ofd *ofd_get(int fd)
 	}
 }
 
+struct ofd *container_at(int fd)
+{
+	return fd_is_container(fd) && !fd_is_marked(fd) ? ofd_get(fd) : NULL;
+}
+
 bool fd_is_packed(int fd)
 {
 	bool may_be = fd_is_container(fd) && !fd_is_marked(fd) && !door_thread.inside;

@@ -111,6 +111,8 @@ bool fd_is_packed(int fd);
 
 /* The description of fd with a reference taken, or NULL if it is plain. */
 struct ofd *ofd_get(int fd);
+/* The same, but NULL also for an entry that is a mark only: it stays one. */
+struct ofd *container_at(int fd);
 
 /* Gives a reference back; the last one closes the handle and returns its error (0 or a negative
  * errno). */

@@ -227,11 +227,6 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 /* Who starts programs at this moment. */
 static int passing;
 
-static struct ofd *container_at(int fd)
-{
-	return fd_is_container(fd) && !fd_is_marked(fd) ? ofd_get(fd) : NULL;
-}
-
 /* What the processes that come to share descriptions shall share of their locks is opened before.
  * Not for who has no such locks: most have none, and it is a file more. */
 void locks_before_fork(void)

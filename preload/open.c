@@ -640,7 +640,7 @@ void door_lend_numbers(void)
 	word_lock(&lending);
 	int limit = atomic_load(&fd_limit);
 	for (int fd = 0; fd < limit; fd++) {
-		struct ofd *o = fd_is_container(fd) && !fd_is_marked(fd) ? ofd_get(fd) : NULL;
+		struct ofd *o = container_at(fd);
 		if (!o)
 			continue;
 		PLFS(plfs_door_lend(o->file, fd));
@@ -656,7 +656,7 @@ void door_lend_after_fork_in_child(void)
 
 void door_leave_number(int fd)
 {
-	struct ofd *o = fd_is_container(fd) && !fd_is_marked(fd) ? ofd_get(fd) : NULL;
+	struct ofd *o = container_at(fd);
 	if (!o)
 		return;
 	own_before_close(o, fd);
@@ -752,8 +752,7 @@ bool door_share(int fd, const struct description *shared)
 	struct ofd *o = NULL;
 	int limit = atomic_load(&fd_limit);
 	for (int other = 0; other < limit && !o; other++) {
-		o = other != fd && fd_is_container(other) && !fd_is_marked(other) ? ofd_get(other)
-										  : NULL;
+		o = other != fd ? container_at(other) : NULL;
 		if (o && o->shared != shared) {
 			ofd_put(o);
 			o = NULL;

@@ -264,6 +264,11 @@ impl Error {
         matches!(self, Error::Io { errno: Errno::TIMEDOUT, .. })
     }
 
+    /// Whether the bytes may go where there is room, or an answer.
+    pub(crate) fn is_of_the_place(&self) -> bool {
+        self.is_full() || self.is_given_up()
+    }
+
     /// What a decoder said against the bytes of the file at `path`.
     pub(crate) fn of_bytes(path: &Path, bad: Bad) -> Error {
         let path = path.to_path_buf();

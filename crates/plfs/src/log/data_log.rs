@@ -405,7 +405,7 @@ impl DataLog {
                 return Ok(Placed { segment, physical, length: taken as u64 });
             };
             // What earlier calls gave goes first. Then all of this one, so that it has one place.
-            let goes_on = (error.is_full() || error.is_given_up())
+            let goes_on = error.is_of_the_place()
                 && tries.next().is_some()
                 && (self.buffer.is_empty() || self.write_out(moved).is_ok())
                 && self.leave(self.segment_at(segment), &error);
@@ -564,9 +564,7 @@ impl DataLog {
         let mut tries = 0..TRIES;
         loop {
             match self.write_buffer() {
-                Err(error)
-                    if (error.is_full() || error.is_given_up()) && tries.next().is_some() =>
-                {
+                Err(error) if error.is_of_the_place() && tries.next().is_some() => {
                     let from = (self.buffer_segment, self.buffer_at);
                     let length = self.buffer.len() as u64;
                     if !self.leave(self.segment_at(from.0), &error) {
@@ -938,7 +936,7 @@ impl DataLog {
             self.regions = regions;
             match (placed, refused) {
                 (Err(error), Some(at))
-                    if (error.is_full() || error.is_given_up())
+                    if error.is_of_the_place()
                         && tries.next().is_some()
                         && self.leave(at, &error) => {}
                 (placed, _) => return placed,

@@ -119,7 +119,7 @@ pub(super) struct Steered {
 
 impl Steered {
     fn has_other(&self) -> bool {
-        self.others.iter().any(|other| *other != self.target && !self.rates.is_fenced(*other))
+        self.rates.is_one_open(&self.others, Some(self.target))
     }
 }
 

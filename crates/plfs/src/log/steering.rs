@@ -180,12 +180,12 @@ impl Steering {
 
     /// Whether one of them is not given up.
     pub(super) fn has_open_target(&self) -> bool {
-        self.targets.iter().any(|target| !self.rates().is_fenced(*target))
+        self.rates().is_one_open(&self.targets, None)
     }
 
     /// The same of those but one.
     pub(super) fn has_other(&self, than: Target) -> bool {
-        self.targets.iter().any(|target| *target != than && !self.rates().is_fenced(*target))
+        self.rates().is_one_open(&self.targets, Some(than))
     }
 
     /// Whether the target where the writer is was given up.

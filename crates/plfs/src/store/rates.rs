@@ -191,6 +191,11 @@ impl Rates {
         self.given_up_for(target).is_some()
     }
 
+    /// Whether one of these targets, but perhaps one, is not given up.
+    pub(crate) fn is_one_open(&self, targets: &[Target], but: Option<Target>) -> bool {
+        targets.iter().any(|target| Some(*target) != but && !self.is_fenced(*target))
+    }
+
     /// Takes note of how long an append to a target took.
     pub(crate) fn took(&self, target: Target, time: Duration) {
         if let Some(history) = &self.history {

@@ -76,6 +76,21 @@ impl Fixture {
         }
     }
 
+    /// Appends below `path` hang: who writes `/m/f` waits until they go on, and all is there.
+    fn is_waited_for(&self, path: &str, file: File) {
+        let hanging = self.faults.hang(path, &APPENDS, 4);
+        let writer = std::thread::spawn(move || {
+            write(&file, 0..PIECES, 0);
+            file.close().unwrap();
+        });
+        until(|| hanging.waiting() > 0);
+        std::thread::sleep(4 * DEADLINE);
+        assert!(!writer.is_finished());
+        drop(hanging);
+        writer.join().unwrap();
+        self.reads("/m/f", PIECES, 0);
+    }
+
     /// How many calls of these kinds there were on the second target.
     fn calls_there(&self, ops: &[Op]) -> usize {
         let log = self.faults.log();
@@ -214,17 +229,7 @@ fn where_all_targets_hang_a_writer_waits() {
     for is_far in [false, true] {
         let fixture = Fixture::new(is_far);
         let file = open(&fixture.process(), Path::new("/m/f"));
-        let hanging = fixture.faults.hang(".data", &APPENDS, 4);
-        let writer = std::thread::spawn(move || {
-            write(&file, 0..PIECES, 0);
-            file.close().unwrap();
-        });
-        until(|| hanging.waiting() > 0);
-        std::thread::sleep(4 * DEADLINE);
-        assert!(!writer.is_finished());
-        drop(hanging);
-        writer.join().unwrap();
-        fixture.reads("/m/f", PIECES, 0);
+        fixture.is_waited_for(".data", file);
     }
 }
 
@@ -309,15 +314,5 @@ fn without_a_deadline_nothing_is_given_up() {
     let config = Config { deadline: None, ..fixture.config() };
     let plfs = Plfs::new(Arc::new(fixture.faults.clone()), config);
     let file = open(&plfs, Path::new("/m/f"));
-    let hanging = fixture.faults.hang(SECOND, &APPENDS, 4);
-    let writer = std::thread::spawn(move || {
-        write(&file, 0..PIECES, 0);
-        file.close().unwrap();
-    });
-    until(|| hanging.waiting() > 0);
-    std::thread::sleep(4 * DEADLINE);
-    assert!(!writer.is_finished());
-    drop(hanging);
-    writer.join().unwrap();
-    fixture.reads("/m/f", PIECES, 0);
+    fixture.is_waited_for(SECOND, file);
 }
