@@ -25,6 +25,10 @@ pub struct Folded {
 /// of one that was removed and forgotten: its writer had seen the creation. And of a file whose
 /// creation will be read again its end is kept.
 ///
+/// Logs are read one after the other while others append, so of two names that a file got since
+/// the first may be missing and the second be there. The second does not say where `base` has the
+/// file; it stays there, and both records are read again, as neither is covered.
+///
 /// Make the data of [`Names::unsynced`] durable first.
 pub fn fold<B: Base, E: From<Bad> + From<B::Error>>(
     names: &Names,
@@ -78,7 +82,8 @@ pub fn fold<B: Base, E: From<Bad> + From<B::Error>>(
             (Some((name, entries)), Some(above)) if *above >= *name => (name, entries),
             (_, Some(above)) => (above.to_vec(), Vec::new()),
         };
-        let mut found = names.with_name(&name, entries, base)?;
+        let mut found = names.out_of_reach(&entries, base)?;
+        found.extend(names.with_name(&name, entries, base)?);
         found.sort_by_key(|(id, _)| *id);
         for (id, state) in found {
             stored_bytes += state.writes().map(|write| u64::from(write.length)).sum::<u64>();

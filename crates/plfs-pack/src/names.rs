@@ -208,6 +208,29 @@ impl Names {
         Ok(found)
     }
 
+    /// Files of `below`, which the base has under one name, that got another by a record from which
+    /// this one cannot be found: the record of a name between the two was not read yet. With this
+    /// name, and all else that was said.
+    pub(crate) fn out_of_reach<B: Base>(
+        &self,
+        below: &[Entry],
+        base: &mut B,
+    ) -> Result<Vec<Found>, B::Error> {
+        let mut found = Vec::new();
+        for entry in below {
+            let Entry::File(id, known) = entry else { continue };
+            let Some(above) = self.files.get(id) else { continue };
+            let has_moved = above.home > known.home && !above.is_gone;
+            if has_moved && !self.by_id(*id, None, base)?.is_created {
+                let mut state = above.clone();
+                (state.home, state.former) = (None, Vec::new());
+                state.join(known.clone());
+                found.push((*id, state));
+            }
+        }
+        Ok(found)
+    }
+
     /// The next name behind `after` that a file has, and the file that shows.
     pub fn next<B: Base>(
         &self,

@@ -547,6 +547,42 @@ fn readers_say_what_the_document_says() {
     explored(rounds, "rounds of nodes that share a pack");
 }
 
+/// Two nodes rename a file, the second what the first has renamed, while a third makes a tree: it
+/// has read the log of the first before, and that of the second after. The second name says that
+/// the file had the first, under which no tree has it. The file was not in the tree, and as its
+/// creation was covered it was gone for good.
+#[test]
+fn a_file_that_is_renamed_twice_while_a_tree_is_made_stays() {
+    let mut rng = Rng::new(1);
+    let segment = |set: u32| SegmentRef { set, stream: 0, segment: 0, backend: 0 };
+    let id = Place { stamp: 10, set: 1 };
+    let file = |bound: Place, name: &[u8], former: &[u8]| {
+        let (name, former) = (name.into(), former.into());
+        vec![Record::File { id, bound, mode: 0o644, uid: 1, gid: 2, name, former }]
+    };
+    let block = |set, stamp, records| Block { stamp, segment: segment(set), records };
+    let piece = Piece { logical: 0, physical: 0, stamp: 11, length: 5, crc: 0 };
+    let write = Record::Write { id, set: 1, boot: 0, segment: 0, pieces: vec![piece] };
+    let created = [file(id, b"e", b""), vec![write]].concat();
+    let mut logs = BTreeMap::from([(1, vec![block(1, 12, created)]), (2, Vec::new())]);
+    let mut folder = Reader::default();
+    folder.look(&logs, &mut rng, true);
+    folder.fold(&BTreeMap::from([(1, 1), (2, 0)]), &mut rng);
+    let covers = folder.read.clone();
+    folder.names.mark();
+    folder.read(1, &logs[&1]);
+    let rename = file(Place { stamp: 20, set: 1 }, b"f", b"e");
+    logs.get_mut(&1).unwrap().push(block(1, 21, rename));
+    let rename = file(Place { stamp: 30, set: 2 }, b"d", b"f");
+    logs.get_mut(&2).unwrap().push(block(2, 31, rename));
+    folder.read(2, &logs[&2]);
+    folder.fold(&covers, &mut rng);
+    folder.read.clone_from(&covers);
+    folder.look(&logs, &mut rng, true);
+    compare(&folder, &Literal::of(&logs), "the tree");
+    assert!(folder.names.lookup(b"d", &mut folder.below).unwrap().len() == 1);
+}
+
 /// A process knows its pieces before a commit says them again. Each of 4,096 that were said again
 /// looked for what is hidden, which looked at each pair of pieces: 45 s for a commit, though
 /// nothing had come. 4,096 is what waits for a commit at most, so it met every file that is written
