@@ -343,8 +343,9 @@ pub fn write_summary(
     // The flat index comes first, because a file of its own moves the directory's time. Whoever
     // writes while it is made is found by the second look.
     let mut index = load_if_cheap(container, names);
-    let short: Arc<[u8]> =
-        index.as_mut().map_or(Vec::new(), |index| flatten_if_worth(container, index)).into();
+    let index_bytes = before.as_ref().map_or(0, |summary| summary.index_bytes);
+    let short = index.as_mut().map(|index| flatten_if_worth(container, index, index_bytes));
+    let short: Arc<[u8]> = short.unwrap_or_default().into();
     for _ in 0..SUMMARY_TRIES {
         let Some(token) = take_token(container)? else { return Ok(None) };
         let names = container.list()?;
