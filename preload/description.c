@@ -23,6 +23,8 @@ static const char magic[8] = "plfsofd2";
 struct head {
 	char magic[sizeof magic];
 	uint32_t id;
+	/* Not 0: who gets the arena by exec has had locks of descriptions (lock.c). */
+	_Atomic uint32_t has_locks;
 };
 
 _Static_assert(sizeof(struct description) >= sizeof(struct head), "the head takes one place");
@@ -273,6 +275,8 @@ bool description_take_arena(int fd)
 		RAW(SYS_pread64, (long)fd, &head, sizeof head, 0L) != sizeof head ||
 		memcmp(head.magic, magic, sizeof magic) != 0)
 		return false;
+	if (head.has_locks)
+		ofd_locks_begin();
 	RAW(SYS_fcntl, (long)fd, (long)F_SETFD, (long)FD_CLOEXEC);
 	uint32_t places = (uint32_t)((size_t)st.st_size / sizeof(struct description));
 	arenas[count] = (struct arena){
@@ -297,10 +301,13 @@ void description_inherit(bool yes)
 {
 	fd_lock();
 	inheriting += yes ? 1 : -1;
-	for (int i = atomic_load(&arena_count); (yes || inheriting == 0) && i-- > 0;)
-		if (arenas[i].fd >= 0)
-			RAW(SYS_fcntl, (long)arenas[i].fd, (long)F_SETFD,
-				(long)(yes ? 0 : FD_CLOEXEC));
+	for (int i = atomic_load(&arena_count); (yes || inheriting == 0) && i-- > 0;) {
+		struct arena *a = &arenas[i];
+		if (yes && a->base && ofd_locks_are_used())
+			atomic_store(&((struct head *)a->base)->has_locks, 1);
+		if (a->fd >= 0)
+			RAW(SYS_fcntl, (long)a->fd, (long)F_SETFD, (long)(yes ? 0 : FD_CLOEXEC));
+	}
 	fd_unlock();
 }
 

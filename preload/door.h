@@ -347,6 +347,9 @@ void learn_size_limit(void);
 /* lock.c */
 /* Has this process asked for a record lock yet? */
 bool locks_are_used(void);
+/* And it or a program before it for one of an open file description? From now on. */
+bool ofd_locks_are_used(void);
+void ofd_locks_begin(void);
 /* Drops the process's record locks of the file, as close(2) of any descriptor does. */
 void lock_drop(struct ofd *o, int fd);
 /* Before a fork: what descriptions have of their locks is open, so that the child shares it. */

@@ -18,8 +18,8 @@
 int door_dup_at_least(int fd, int command, int least);
 
 /* Set when this process first asks for a record lock on a container: from then on closing a
- * descriptor has to drop locks. The same of locks on names, and of those of open file descriptions.
- */
+ * descriptor has to drop locks. The same of locks on names; and of those of open file descriptions,
+ * of which the program before exec tells this one (description.h). */
 static _Atomic int record_locks_used, name_locks_used, ofd_locks_used;
 
 /* Set when this process first has a handle with a flock_fd. */
@@ -62,6 +62,16 @@ static void unlock_name(int fd, const struct flock *range)
 	for (int other = 0; other < limit; other++)
 		if (fd_is_container(other) && same_file(other, &st))
 			RAW(SYS_fcntl, (long)other, (long)F_OFD_SETLK, &l);
+}
+
+bool ofd_locks_are_used(void)
+{
+	return atomic_load(&ofd_locks_used);
+}
+
+void ofd_locks_begin(void)
+{
+	atomic_store(&ofd_locks_used, 1);
 }
 
 bool locks_are_used(void)
@@ -208,8 +218,6 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		*lock = l;
 		return 0;
 	}
-	if (!of_process)
-		atomic_store(&ofd_locks_used, 1);
 	return l.l_type == F_UNLCK ? 0 : PLFS(plfs_refresh(o->file));
 }
 
@@ -227,17 +235,22 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 /* Who starts programs at this moment. */
 static int passing;
 
-/* What the processes that come to share descriptions shall share of their locks is opened before.
- * Not for who has no such locks: most have none, and it is a file more. */
+/* What the processes that come to share descriptions shall share of their locks is opened before. A
+ * plain file that they can write stays plain: if it got a container after that, each would open a
+ * lock file of its own. Not for who has no such locks: most have none, and it is a file more. */
 void locks_before_fork(void)
 {
 	bool are_used = atomic_load(&ofd_locks_used) && !door_thread.inside;
 	int limit = are_used ? atomic_load(&fd_limit) : 0;
 	for (int fd = 0; fd < limit; fd++) {
-		struct ofd *o = container_at(fd);
+		struct ofd *o = ofd_get(fd);
 		if (!o)
 			continue;
-		if (!o->is_packed && !OFD_IS_PLAIN(o))
+		bool writes = (ofd_flags(o) & O_ACCMODE) != O_RDONLY;
+		/* Others may have made it a container. */
+		if (!writes && OFD_IS_PLAIN(o))
+			PLFS(plfs_refresh(o->file));
+		if (!o->is_packed && (writes || !OFD_IS_PLAIN(o)))
 			PLFS(plfs_lock_fd(o->file));
 		ofd_put(o);
 	}
@@ -437,6 +450,9 @@ EXPORT int fcntl(int fd, int command, ...)
 	/* Of a file that it has inherited plain, too, which is in no entry. */
 	if ((command == F_SETLK || command == F_SETLKW) && !door_thread.inside)
 		door_lend_numbers();
+	/* Of any file. */
+	if ((command == F_OFD_SETLK || command == F_OFD_SETLKW) && !door_thread.inside)
+		ofd_locks_begin();
 	if (!fd_is_container(fd) || door_thread.inside ||
 		(of_flags && (fd_is_reader(fd) || (command != F_SETFL && fd_is_writer(fd)))))
 		return REAL(fcntl)(fd, command, argument);

@@ -17,7 +17,7 @@ wanted=" $* "
 . "$here/../lib.sh"
 
 # Not s_archive, s_python, t_names, t_passed: hard links. Not s_shell2, t_lock, t_lock_shared,
-# t_variants: locks.
+# t_lock_passed, t_variants: locks.
 # Not t_open: O_PATH. Not t_exec: errors of a descriptor that is executed and is no program. Not
 # t_rw: where holes are. Not t_syscall: openat2 with limits. Not s_java, s_mpi: nothing of files.
 same="s_coreutils s_cxx s_fio s_fortran s_git s_perl s_shell t_aio t_description t_errno t_first t_fork_size t_forks
