@@ -287,7 +287,8 @@ int door_close(int fd);
  * The description is the one given, or a new one with these flags. 1: it
  * was, 0: it is plain, or a negative errno. */
 int door_adopt(int fd, int flags, struct description *shared);
-/* Makes the entry of another number that has this description that of fd. False: there is none. */
+/* Makes the entry of another number that has this description that of fd; NULL: the one that the
+ * kernel has for fd, which has no tag. False: there is none. */
 bool door_share(int fd, const struct description *shared);
 /* Takes the entry of fd out, with what goes with a closed descriptor: record locks. The caller gets
  * its reference. */
@@ -359,8 +360,8 @@ void locks_before_fork(void);
 enum shared { SHARED_ALL, SHARED_BY_EXEC };
 void locks_pass(enum shared shared);
 void locks_passed(void);
-/* In between: exec leaves the description of fd open, by another number. */
-void lock_pass(int fd);
+/* In between: exec leaves the description of fd open, by the number `as`. */
+void lock_pass(int fd, int as);
 void locks_after_fork_in_child(void);
 /* Is fd a lock file that the program before exec has left open? lock_adopt takes it over, if it is
  * one. */

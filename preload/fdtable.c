@@ -359,26 +359,40 @@ void fd_after_fork_in_child(void)
 	}
 }
 
+/* A placeholder without a tag says how its file is open by the signal of F_SETSIG, which has no
+ * other use for a regular file: the last one is O_RDWR's. */
+#define ACCESS_SIGNAL 62
+
+int fd_access_said(int fd)
+{
+	long signal = RAW(SYS_fcntl, (long)fd, (long)F_GETSIG);
+	return signal < ACCESS_SIGNAL ? -1 : (int)(signal - ACCESS_SIGNAL) & O_ACCMODE;
+}
+
 /* Another program gets fd: by its tag it finds the description, and with that the position. What is
  * in the descriptor of a plain file is the file, for programs without us, too; and who got a
  * container from such a program shares its position with it. Those are the kernel's, and stay
  * there: others look there. Without a tag the other program finds the file by its stat or
  * attribute. */
-static void share_position(struct description *d, int fd, bool is_plain)
+static void share_position(struct ofd *o, int fd, bool is_plain, bool by_tag)
 {
+	struct description *d = o->shared;
 	int64_t at = atomic_load(&d->position);
-	if (at == POSITION_IN_KERNEL)
+	if (at == POSITION_IN_KERNEL || (by_tag && description_tag(d, fd)) ||
+		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) != at || atomic_load(&d->is_replaced))
 		return;
-	if ((is_plain || !description_tag(d, fd)) &&
-		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) == at && !atomic_load(&d->is_replaced))
-		atomic_store(&d->position, POSITION_IN_KERNEL);
+	if (!is_plain)
+		RAW(SYS_fcntl, (long)fd, (long)F_SETSIG,
+			(long)(ACCESS_SIGNAL + (ofd_flags(o) & O_ACCMODE)));
+	atomic_store(&d->position, POSITION_IN_KERNEL);
 }
 
 void fd_give_position(int fd, struct ofd *o)
 {
+	bool is_plain = OFD_IS_PLAIN(o);
 	fd_hold_numbers();
 	if (fd_is_at(fd, o))
-		share_position(o->shared, fd, true);
+		share_position(o, fd, is_plain, false);
 	fd_release_numbers();
 }
 
@@ -413,7 +427,7 @@ void fd_share_descriptions(void)
 		description_lock(o->shared);
 		fd_hold_numbers();
 		if (fd_is_at(fd, o))
-			share_position(o->shared, fd, is_plain);
+			share_position(o, fd, is_plain, !is_plain);
 		fd_release_numbers();
 		description_unlock(o->shared);
 		ofd_put(o);

@@ -207,6 +207,10 @@ static inline int ofd_set_position(struct ofd *o, int fd, int64_t position)
  * is locked. */
 void fd_give_position(int fd, struct ofd *o);
 
+/* The access mode of a container whose placeholder fd is, if another program has said so by it; or
+ * -1. */
+int fd_access_said(int fd);
+
 /* The same of a file of a pack: whoever gets the placeholder finds in its position which one it is.
  * 0 or a negative errno. */
 int64_t fd_pass_packed(int fd, struct ofd *o);

@@ -172,10 +172,10 @@ static int packed_mode(int fd, const struct stat *st)
 	return at > 0 && (at & PLFS_PASSED) ? (int)(at >> PLFS_PASSED_ACCESS) & O_ACCMODE : -1;
 }
 
-/* The description of fd is that of the program before exec. If there is none to be found its
- * position is the kernel's; so is its access mode, if who opened it took the file for a plain one.
- * Of others, for which that program had no room, or which came in a message, the mode is not known
- * any more; but that of a file of a pack is in the position. */
+/* The description of fd is that of the program before exec, or one that this program has. If there
+ * is none to be found its position is the kernel's; so is its access mode, if who opened it took
+ * the file for a plain one. Of others he has said it; that of a file of a pack is in the position.
+ */
 void adopt_passed(int fd)
 {
 	struct stat st;
@@ -185,10 +185,11 @@ void adopt_passed(int fd)
 	if (flags < 0 || (flags & O_PATH))
 		return;
 	struct description *shared = description_of(fd);
-	if (shared && door_share(fd, shared))
+	if (door_share(fd, shared))
 		return;
-	int packed = packed_mode(fd, &st);
+	int packed = packed_mode(fd, &st), said = shared ? -1 : fd_access_said(fd);
 	int mode = packed >= 0			   ? packed
+		   : said >= 0			   ? said
 		   : !shared && was_plain(fd, &st) ? flags & O_ACCMODE
 						   : O_RDWR;
 	int rc = door_adopt(fd, mode | (flags & (O_APPEND | O_NONBLOCK)), shared);

@@ -229,8 +229,10 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
  * description of a plain file that got a container, in whose place a placeholder has come
  * (hand_over.c): it has the locks of flock, and is open for writing, as no placeholder is. */
 
-/* Where the position is if it has the locks of the process. Else it is the description's tag. */
+/* Where the position is if it has the locks of the process. Else it is the description's tag, or,
+ * of one whose placeholder has none, this and its number in the new program. */
 #define LOCKS_OF_PROCESS (PLACEHOLDER_POSITION - 1)
+#define LOCKS_OF_NUMBER ((int64_t)1 << 39)
 
 /* Who starts programs at this moment. */
 static int passing;
@@ -302,15 +304,24 @@ static bool locks_are_shared(void)
 	return atomic_load(&ofd_locks_used) || atomic_load(&flocks_kept);
 }
 
-void lock_pass(int fd)
+static bool say_number(int lock_fd, int number)
+{
+	int64_t at = LOCKS_OF_NUMBER + number;
+	return RAW(SYS_lseek, (long)lock_fd, at, (long)SEEK_SET) == at;
+}
+
+void lock_pass(int fd, int as)
 {
 	struct ofd *o = locks_are_shared() ? container_at(fd) : NULL;
 	if (!o)
 		return;
-	int of_description[] = {PLFS(plfs_door_kept_lock_fd(o->file)), flock_fd(o)};
-	for (int i = 0; i < 2; i++)
-		if (of_description[i] >= 0 && description_tag_lock(o->shared, of_description[i]))
-			keep_open(of_description[i], true);
+	int kept = PLFS(plfs_door_kept_lock_fd(o->file)), of_flock = flock_fd(o);
+	bool has_tag = atomic_load(&o->shared->position) != POSITION_IN_KERNEL;
+	if (kept >= 0 &&
+		((has_tag && description_tag_lock(o->shared, kept)) || say_number(kept, as)))
+		keep_open(kept, true);
+	if (of_flock >= 0 && description_tag_lock(o->shared, of_flock))
+		keep_open(of_flock, true);
 	ofd_put(o);
 }
 
@@ -334,7 +345,7 @@ void locks_pass(enum shared shared)
 		if (!o)
 			continue;
 		if (!(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC)) {
-			lock_pass(fd);
+			lock_pass(fd, fd);
 			if (shared == SHARED_BY_EXEC)
 				pass_of_process(o);
 		}
@@ -370,11 +381,16 @@ static bool is_flock_fd(int fd)
 	return d && atomic_load(&d->is_replaced);
 }
 
+static bool is_of_number(int64_t at)
+{
+	return at >= LOCKS_OF_NUMBER && at < LOCKS_OF_NUMBER + FD_TABLE_LEN;
+}
+
 bool lock_may_be_passed(int fd)
 {
 	char link[FD_PATH_ROOM];
 	int64_t at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
-	if (at != LOCKS_OF_PROCESS && !description_is_tagged(fd))
+	if (at != LOCKS_OF_PROCESS && !is_of_number(at) && !description_is_tagged(fd))
 		return false;
 	if (is_flock_fd(fd))
 		return true;
@@ -395,7 +411,7 @@ void lock_adopt(int lock_fd)
 		struct ofd *o = container_at(fd);
 		if (!o)
 			continue;
-		if (of_process || description_tag_of(o->shared) == at)
+		if (of_process || at == LOCKS_OF_NUMBER + fd || description_tag_of(o->shared) == at)
 			found = (is_flock ? PLFS(plfs_door_adopt_flock_fd(o->file, lock_fd))
 					  : PLFS(plfs_door_adopt_lock_fd(
 						    o->file, lock_fd, of_process))) == 1;

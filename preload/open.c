@@ -1,6 +1,7 @@
 /* Opening, closing and duplicating descriptors. */
 #include "door.h"
 
+#include <linux/kcmp.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <string.h>
@@ -747,13 +748,26 @@ static int install_copy(int fd, struct ofd *o)
 	return fd;
 }
 
+/* fcntl(2) of Linux 6.10 and later. Of older ones kcmp, which not everybody may call. */
+#ifndef F_DUPFD_QUERY
+#define F_DUPFD_QUERY 1027
+#endif
+
+/* Have both numbers one description? No, if the kernel does not say. */
+static bool is_same_description(int fd, int other)
+{
+	long yes = RAW(SYS_fcntl, (long)fd, (long)F_DUPFD_QUERY, (long)other), me = getpid();
+	return yes < 0 ? RAW(SYS_kcmp, me, me, (long)KCMP_FILE, (long)fd, (long)other) == 0
+		       : yes == 1;
+}
+
 bool door_share(int fd, const struct description *shared)
 {
 	struct ofd *o = NULL;
 	int limit = atomic_load(&fd_limit);
 	for (int other = 0; other < limit && !o; other++) {
 		o = other != fd ? container_at(other) : NULL;
-		if (o && o->shared != shared) {
+		if (o && !(shared ? o->shared == shared : is_same_description(other, fd))) {
 			ofd_put(o);
 			o = NULL;
 		}

@@ -1051,7 +1051,7 @@ static void pass_locks(const struct actions *a)
 {
 	for (int i = 0; a && i < a->n; i++)
 		if (a->v[i].kind == ADD_DUP2)
-			lock_pass(a->v[i].fd);
+			lock_pass(a->v[i].fd, a->v[i].to);
 }
 
 /* The actions are not to reach `image`, which the child needs; -1: nothing. */

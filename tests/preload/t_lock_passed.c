@@ -1,8 +1,9 @@
-/* Record locks and descriptions that go to a child, to another program or through a message, where
+/* Record locks and access that go to a child, to another program or through a message, also where
  * the file gets a container meanwhile (auto): another process opens it for writing. */
 #include "t.h"
 
 #include <stdbool.h>
+#include <sys/socket.h>
 
 static int lock(int fd, int command, int type, off_t start)
 {
@@ -88,6 +89,154 @@ static void after_exec(void)
 	by_child("after", O_RDWR, false, false);
 }
 
+/* --- Messages */
+
+static void send_fd(int socket, int fd)
+{
+	char room[CMSG_SPACE(sizeof fd)] = {0}, byte = 'x';
+	struct iovec io = {&byte, 1};
+	struct msghdr m = {.msg_iov = &io,
+		.msg_iovlen = 1,
+		.msg_control = room,
+		.msg_controllen = sizeof room};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	*c = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	R(sendmsg(socket, &m, 0));
+}
+
+static int receive_fd(int socket)
+{
+	char room[CMSG_SPACE(sizeof(int))], byte;
+	struct iovec io = {&byte, 1};
+	struct msghdr m = {.msg_iov = &io,
+		.msg_iovlen = 1,
+		.msg_control = room,
+		.msg_controllen = sizeof room};
+	int fd = -1;
+	R(recvmsg(socket, &m, 0));
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+	return fd;
+}
+
+static int sent_to_oneself(int fd)
+{
+	int pair[2];
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	send_fd(pair[0], fd);
+	fd = receive_fd(pair[1]);
+	close(pair[0]);
+	close(pair[1]);
+	return fd;
+}
+
+/* What a descriptor is good for, and where it is. */
+static void used(int fd)
+{
+	char byte = '-';
+	R(fcntl(fd, F_GETFL) & O_ACCMODE);
+	R(pread(fd, &byte, 1, 3));
+	R(byte);
+	R(pwrite(fd, "p", 1, 8));
+	R(lseek(fd, 0, SEEK_CUR));
+}
+
+/* Of a descriptor that its process had sent, exec took all locks of the process on its file, if
+ * that had a lock of a description anywhere; and those of the description. */
+static void sent_and_locked(int command, int copy)
+{
+	int fd = make("f", "0123456789");
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		int sent = sent_to_oneself(fd), again = open("f", O_RDWR);
+		if (copy)
+			dup2(fd, copy);
+		R(lock(sent, command, F_WRLCK, 0));
+		R(lock(fd, command, F_WRLCK, 1));
+		R(lock(again, F_OFD_SETLK, F_WRLCK, 5));
+		run_again(command == F_SETLK ? "has_p" : "has_d", "f", fd);
+	}
+	close(fd);
+	R(reap(pid));
+	R(other_gets("f", 0));
+}
+
+static void has_locks(const char *path, int fd, int command)
+{
+	R(other_gets(path, 0));
+	R(other_gets(path, 1));
+	R(other_gets(path, 2));
+	R(other_gets(path, 5));
+	R(lock(fd, command, F_UNLCK, 1));
+	R(other_gets(path, 1));
+	/* And the next program. */
+	if (path[1] == 0)
+		run_again(command == F_SETLK ? "has_p" : "has_d", "./f", fd);
+}
+
+/* A descriptor of a file that has got a container was read-only after exec if its process had sent
+ * it to itself, or had sent what it had opened then. */
+static void sent_to_oneself_and_exec(int flags, bool later)
+{
+	close(make("g", "0123456789"));
+	int fd = open("g", flags);
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		opened_by_another("g");
+		if (later)
+			fd = open("g", flags);
+		int received = sent_to_oneself(fd);
+		used(fd);
+		lseek(received, 4, SEEK_SET);
+		used(fd);
+		used(received);
+		R(system("true"));
+		used(received);
+		if (later)
+			close(received), received = fd;
+		run_again("uses", "g", received);
+	}
+	close(fd);
+	R(reap(pid));
+	show("g");
+}
+
+/* And so for another process. */
+static void sent_to_another(void)
+{
+	static const int modes[] = {O_RDONLY, O_WRONLY, O_RDWR};
+	int pair[2];
+	unlink("h");
+	int had = make("h", "0123456789");
+	opened_by_another("h");
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	dup2(pair[1], 70);
+	pid_t pid = other_process();
+	if (pid == 0) {
+		for (int i = 0; i < 3; i++)
+			used(receive_fd(70));
+		fflush(stdout);
+		_exit(0);
+	}
+	fflush(stdout);
+	int fds[3];
+	for (int i = 0; i < 3; i++) {
+		fds[i] = open("h", modes[i]);
+		lseek(fds[i], i, SEEK_SET);
+		send_fd(pair[0], fds[i]);
+	}
+	R(reap(pid));
+	for (int i = 0; i < 3; i++)
+		used(fds[i]), close(fds[i]);
+	close(had);
+	close(pair[0]);
+	close(pair[1]);
+	close(70);
+	show("h");
+}
+
 int main(int argc, char **argv)
 {
 	int fd = argc > 3 ? atoi(argv[3]) : -1;
@@ -97,6 +246,14 @@ int main(int argc, char **argv)
 	}
 	if (argc > 1 && strcmp(argv[1], "exec") == 0)
 		return after_exec(), 0;
+	if (argc > 1 && strncmp(argv[1], "has", 3) == 0)
+		return has_locks(argv[2], fd, argv[1][4] == 'p' ? F_SETLK : F_OFD_SETLK), 0;
+	if (argc > 1)
+		return used(fd), 0;
+	sent_to_oneself_and_exec(O_RDWR, false);
+	sent_to_oneself_and_exec(O_RDWR, true);
+	sent_to_oneself_and_exec(O_WRONLY, true);
+	sent_to_another();
 	fd = make("locked", "x");
 	R(lock(fd, F_OFD_SETLK, F_WRLCK, 0));
 	by_child("f1", O_RDWR, true, false);
@@ -107,5 +264,9 @@ int main(int argc, char **argv)
 	if (pid == 0)
 		run_again("exec", "locked", fd);
 	R(reap(pid));
+	sent_and_locked(F_SETLK, 0);
+	sent_and_locked(F_SETLK, 30);
+	sent_and_locked(F_OFD_SETLK, 0);
+	sent_and_locked(F_OFD_SETLK, 30);
 	return 0;
 }
