@@ -927,6 +927,18 @@ EXPORT ssize_t copy_file_range(
 	return copy_bytes(in, in_at, out, out_at, n > MOVE_MAX ? MOVE_MAX : n);
 }
 
+/* Have both numbers one position? */
+static bool is_one_position(int in, int out)
+{
+	struct ofd *from = ofd_get(in), *to = ofd_get(out);
+	bool yes = from && to && from->shared == to->shared;
+	if (from)
+		ofd_put(from);
+	if (to)
+		ofd_put(to);
+	return yes;
+}
+
 EXPORT ssize_t sendfile(int out, int in, off_t *in_at, size_t n)
 {
 	if ((!fd_is_container(in) && !fd_is_container(out)) || door_thread.inside)
@@ -941,7 +953,9 @@ EXPORT ssize_t sendfile(int out, int in, off_t *in_at, size_t n)
 	/* What was read from a pipe or a socket could not be given back. */
 	if (lseek(in, 0, SEEK_CUR) < 0 && errno == ESPIPE)
 		return (int)to_errno(in_at ? -ESPIPE : -EINVAL);
-	return copy_bytes(in, in_at, out, NULL, n > MOVE_MAX ? MOVE_MAX : n);
+	/* As the kernel, which moves it once, by what it read and wrote there. */
+	off_t own = !in_at && is_one_position(in, out) ? lseek(in, 0, SEEK_CUR) : -1;
+	return copy_bytes(in, own >= 0 ? &own : in_at, out, NULL, n > MOVE_MAX ? MOVE_MAX : n);
 }
 ALIAS(sendfile, sendfile64);
 

@@ -72,6 +72,31 @@ static void sendfile_appended(void)
 	show("out");
 }
 
+/* From a descriptor to itself it copied what came behind the bytes, to where they ended. */
+static void sendfile_to_itself(void)
+{
+	int fd = make("itself", "0123456789"), copy = dup(fd), other = open("itself", O_RDWR);
+	off_t at = 1;
+	R(lseek(fd, 2, SEEK_SET));
+	R(sendfile(fd, fd, NULL, 3));
+	R(lseek(fd, 0, SEEK_CUR));
+	show("itself");
+	R(sendfile(copy, fd, NULL, 9));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(sendfile(copy, fd, NULL, 9));
+	R(lseek(fd, 4, SEEK_SET));
+	R(sendfile(fd, copy, &at, 3));
+	R(at);
+	R(lseek(fd, 0, SEEK_CUR));
+	R(sendfile(other, fd, NULL, 2));
+	R(lseek(fd, 0, SEEK_CUR));
+	R(lseek(other, 0, SEEK_CUR));
+	close(other);
+	close(copy);
+	close(fd);
+	show("itself");
+}
+
 /* copy_file_range and sendfile waited for the bytes of a pipe, and copied a file over itself; a bad
  * position was a crash. */
 static void copies_of_what_cannot_be_copied(void)
@@ -483,6 +508,7 @@ int main(int argc, char **argv)
 	status_flags_had_no_large_file();
 	a_lease_was_given_that_nobody_breaks();
 	sendfile_appended();
+	sendfile_to_itself();
 	copies_of_what_cannot_be_copied();
 	modes_of_streams();
 	another_program_changed_flags(argv[0]);
