@@ -35,18 +35,39 @@ static bool writable(struct ofd *o)
 	return (ofd_flags(o) & O_ACCMODE) != O_RDONLY;
 }
 
-/* Bytes of the vector, or -EINVAL as readv(2). */
+/* Is it in the kernel's half, where no program has memory? The bit below the sign is looked at for
+ * AArch64, where the upper byte may be the program's. */
+static inline bool is_kernels(const void *at)
+{
+	const uintptr_t both = (uintptr_t)1 << 63 | (uintptr_t)1 << 55;
+	return ((uintptr_t)at & both) == both;
+}
+
+/* What a call moves of these bytes at most. More than a program can have reach into the kernel's.
+ */
+static inline struct iovec piece_of(const void *buf, size_t n)
+{
+	if (__builtin_expect(n <= MOVE_MAX, 1))
+		return (struct iovec){(void *)buf, n};
+	return (struct iovec){n >> 62 ? (void *)-1 : (void *)buf, MOVE_MAX};
+}
+
+/* Bytes of the vector; or -EINVAL as readv(2), and -EFAULT where the kernel says so whatever there
+ * is to be moved. */
 static inline ssize_t iov_bytes(const struct iovec *iov, int n)
 {
-	if (n == 1)
+	if (n == 1 && !is_kernels(iov->iov_base))
 		return iov->iov_len > SSIZE_MAX ? -EINVAL : (ssize_t)iov->iov_len;
 	if (n < 0 || n > IOV_MAX)
 		return -EINVAL;
 	size_t sum = 0;
-	for (int i = 0; i < n; i++)
+	bool any_kernels = false;
+	for (int i = 0; i < n; i++) {
 		if (iov[i].iov_len > SSIZE_MAX || (sum += iov[i].iov_len) > SSIZE_MAX)
 			return -EINVAL;
-	return (ssize_t)sum;
+		any_kernels = any_kernels || is_kernels(iov[i].iov_base);
+	}
+	return any_kernels ? -EFAULT : (ssize_t)sum;
 }
 
 /* Reads of more bytes than this look first how many there are. A buffer of 1 MiB is touched in the
@@ -485,7 +506,7 @@ static bool read_placeholder(int fd, unsigned installs, const struct iovec *iov,
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
 	unsigned installs = atomic_load(&fd_installs);
-	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
+	struct iovec iov = piece_of(buf, n);
 	if (!fd_is_container(fd)) {
 		ssize_t done = door_thread.inside ? RAW(SYS_read, (long)fd, buf, n)
 						  : REAL(read)(fd, buf, n);
@@ -510,7 +531,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 	ssize_t done;
 	if (fd_is_writer(fd) && writer_write(fd, buf, n, NULL, &done))
 		return done;
-	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
+	struct iovec iov = piece_of(buf, n);
 	IO_ON_CONTAINER(fd, write(fd, buf, n), ofd_writev(o, fd, &iov, 1, 0));
 }
 ALIAS(write, __write);
@@ -525,7 +546,7 @@ EXPORT ssize_t pread(int fd, void *buf, size_t n, off_t offset)
 		if (door_thread.inside || read_in_place(fd, done, most, installs))
 			return done;
 	}
-	struct iovec iov = {buf, n > MOVE_MAX ? MOVE_MAX : n};
+	struct iovec iov = piece_of(buf, n);
 	IO_ON_CONTAINER(fd, pread(fd, buf, n, offset), ofd_preadv(o, &iov, 1, offset));
 }
 ALIAS(pread, __pread64);
@@ -537,7 +558,7 @@ EXPORT ssize_t pwrite(int fd, const void *buf, size_t n, off_t offset)
 	ssize_t done;
 	if (fd_is_writer(fd) && writer_write(fd, buf, n, &offset, &done))
 		return done;
-	struct iovec iov = {(void *)buf, n > MOVE_MAX ? MOVE_MAX : n};
+	struct iovec iov = piece_of(buf, n);
 	IO_ON_CONTAINER(fd, pwrite(fd, buf, n, offset), ofd_pwritev(o, fd, &iov, 1, offset, 0));
 }
 ALIAS(pwrite, __pwrite64);
@@ -755,11 +776,16 @@ ALIAS(truncate, truncate64);
 
 static int ofd_fallocate(struct ofd *o, int mode, off_t offset, off_t len)
 {
+	const int keeps = FALLOC_FL_KEEP_SIZE | FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE,
+		  known = keeps | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE |
+			  FALLOC_FL_UNSHARE_RANGE;
 	if (offset < 0 || len <= 0)
 		return -EINVAL;
+	if ((mode & ~known) ||
+		(mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)) == FALLOC_FL_PUNCH_HOLE)
+		return -EOPNOTSUPP;
 	if (!writable(o))
 		return -EBADF;
-	const int keeps = FALLOC_FL_KEEP_SIZE | FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;
 	if (!(mode & keeps) && !size_is_allowed((uint64_t)offset + (uint64_t)len))
 		return -EFBIG;
 	return PLFS(plfs_fallocate(o->file, mode, offset, len));
@@ -863,19 +889,21 @@ static ssize_t copy_bytes(int in, off_t *in_at, int out, off_t *out_at, size_t l
 	return failed && done == 0 ? -1 : (ssize_t)done;
 }
 
-/* May bytes go from `in` to `out`? Not where O_APPEND is set, which has an errno of its own for
- * each call. */
-static bool may_copy(int in, int out, int for_appends)
+/* The flags of an end of a copy, or -EBADF. */
+static int end_of_copy(int fd)
 {
-	int from = fcntl(in, F_GETFL), to = fcntl(out, F_GETFL);
-	if (from < 0 || to < 0 || ((from | to) & O_PATH) || (from & O_ACCMODE) == O_WRONLY ||
-		(to & O_ACCMODE) == O_RDONLY)
-		errno = EBADF;
-	else if (to & O_APPEND)
-		errno = for_appends;
-	else
-		return true;
-	return false;
+	int flags = fcntl(fd, F_GETFL);
+	return flags < 0 || (flags & O_PATH) ? -EBADF : flags;
+}
+
+static bool can_read(int flags)
+{
+	return flags >= 0 && (flags & O_ACCMODE) != O_WRONLY;
+}
+
+static bool can_write(int flags)
+{
+	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
 static bool is_position(const off_t *at)
@@ -883,29 +911,38 @@ static bool is_position(const off_t *at)
 	return !at || memory_is_there(at, sizeof *at, true);
 }
 
-/* Regular files only, and of one file no bytes over themselves. Who copies from a pipe is told to
- * read: it could wait for ever. */
-static bool may_copy_range(int in, const off_t *in_at, int out, const off_t *out_at, size_t n)
+/* What the kernel says of a copy, in its order: 0 or a negative errno. Regular files only, and of
+ * one file no bytes over themselves. Who copies from a pipe is told to read: it could wait for
+ * ever. */
+static int may_copy_range(
+	int in, const off_t *in_at, int out, const off_t *out_at, size_t n, unsigned flags)
 {
+	int from_flags = end_of_copy(in), to_flags = end_of_copy(out);
 	struct stat from, to;
+	if (from_flags < 0 || to_flags < 0)
+		return -EBADF;
+	if (!is_position(in_at) || !is_position(out_at))
+		return -EFAULT;
+	if (flags)
+		return -EINVAL;
 	if (fstat(in, &from) < 0 || fstat(out, &to) < 0)
-		return false;
+		return -errno;
 	if (S_ISDIR(from.st_mode) || S_ISDIR(to.st_mode))
-		return to_errno(-EISDIR) == 0;
+		return -EISDIR;
 	if (!S_ISREG(from.st_mode) || !S_ISREG(to.st_mode))
-		return to_errno(-EINVAL) == 0;
-	if (!may_copy(in, out, EBADF))
-		return false;
+		return -EINVAL;
+	if (!can_read(from_flags) || !can_write(to_flags) || (to_flags & O_APPEND))
+		return -EBADF;
 	uint64_t begin = (uint64_t)(in_at ? *in_at : lseek(in, 0, SEEK_CUR));
 	uint64_t to_begin = (uint64_t)(out_at ? *out_at : lseek(out, 0, SEEK_CUR));
 	if (begin + n < begin || to_begin + n < to_begin)
-		return to_errno(-EOVERFLOW) == 0;
+		return -EOVERFLOW;
 	uint64_t size = (uint64_t)from.st_size, left = begin < size ? size - begin : 0;
 	uint64_t len = n < left ? n : left;
 	if (from.st_dev == to.st_dev && from.st_ino == to.st_ino && to_begin < begin + len &&
 		begin < to_begin + len)
-		return to_errno(-EINVAL) == 0;
-	return true;
+		return -EINVAL;
+	return begin > INT64_MAX || to_begin > INT64_MAX ? -EINVAL : 0;
 }
 
 EXPORT ssize_t copy_file_range(
@@ -913,18 +950,35 @@ EXPORT ssize_t copy_file_range(
 {
 	if ((!fd_is_container(in) && !fd_is_container(out)) || door_thread.inside)
 		return REAL(copy_file_range)(in, in_at, out, out_at, n, flags);
-	if (!is_position(in_at) || !is_position(out_at))
-		return (int)to_errno(-EFAULT);
-	if (flags)
-		return (int)to_errno(-EINVAL);
-	if (!may_copy_range(in, in_at, out, out_at, n))
-		return -1;
+	int rc = may_copy_range(in, in_at, out, out_at, n, flags);
+	if (rc < 0)
+		return to_errno(rc);
 	/* As the kernel, which copies what there is room for below RLIMIT_FSIZE and stops there. */
 	uint64_t limit = atomic_load(&size_limit);
 	uint64_t to = (uint64_t)(out_at ? *out_at : lseek(out, 0, SEEK_CUR));
 	if (to < limit && n > limit - to)
 		n = limit - to;
 	return copy_bytes(in, in_at, out, out_at, n > MOVE_MAX ? MOVE_MAX : n);
+}
+
+/* As may_copy_range. What was read from a pipe or a socket could not be given back. */
+static int may_send(int out, int in, const off_t *in_at, size_t n)
+{
+	struct stat from;
+	if (!is_position(in_at))
+		return -EFAULT;
+	if (!can_read(end_of_copy(in)))
+		return -EBADF;
+	bool is_pipe = lseek(in, 0, SEEK_CUR) < 0 && errno == ESPIPE;
+	if (is_pipe && in_at)
+		return -ESPIPE;
+	if ((in_at && *in_at < 0) || n > SSIZE_MAX)
+		return -EINVAL;
+	int to = end_of_copy(out);
+	if (!can_write(to))
+		return -EBADF;
+	bool is_dir = n > 0 && fstat(in, &from) == 0 && S_ISDIR(from.st_mode);
+	return is_pipe || is_dir || (to & O_APPEND) ? -EINVAL : 0;
 }
 
 /* Have both numbers one position? */
@@ -943,16 +997,10 @@ EXPORT ssize_t sendfile(int out, int in, off_t *in_at, size_t n)
 {
 	if ((!fd_is_container(in) && !fd_is_container(out)) || door_thread.inside)
 		return REAL(sendfile)(out, in, in_at, n);
-	if (!is_position(in_at))
-		return (int)to_errno(-EFAULT);
-	if (!may_copy(in, out, EINVAL))
-		return -1;
-	struct stat from;
-	if (n > 0 && fstat(in, &from) == 0 && S_ISDIR(from.st_mode))
-		return (int)to_errno(-EINVAL);
-	/* What was read from a pipe or a socket could not be given back. */
-	if (lseek(in, 0, SEEK_CUR) < 0 && errno == ESPIPE)
-		return (int)to_errno(in_at ? -ESPIPE : -EINVAL);
+	int saved = errno, rc = may_send(out, in, in_at, n);
+	if (rc < 0)
+		return to_errno(rc);
+	errno = saved;
 	/* As the kernel, which moves it once, by what it read and wrote there. */
 	off_t own = !in_at && is_one_position(in, out) ? lseek(in, 0, SEEK_CUR) : -1;
 	return copy_bytes(in, own >= 0 ? &own : in_at, out, NULL, n > MOVE_MAX ? MOVE_MAX : n);

@@ -46,6 +46,74 @@ static void bad_buffers(void)
 	close(fd);
 }
 
+/* Which of several errors there are: that of the check that the kernel makes first. */
+static void which_error(void)
+{
+	int fd = make("vector", "0123456789"), reads = open("vector", O_RDONLY),
+	    writes = open("vector", O_WRONLY), path = open("vector", O_PATH),
+	    dir = open(".", O_RDONLY);
+	off_t before = -1, at = 0, *bad = (off_t *)1;
+	char *kernels = (char *)-4096, two[2];
+	struct iovec one = {kernels, 0}, iov[] = {{two, 2}, {kernels, 2}};
+	/* The kernel's memory is looked for where there is nothing to be moved. */
+	R(pread(fd, kernels, 0, 0));
+	R(pread(fd, kernels, 5, 100));
+	R(pread(fd, kernels, 5, -1));
+	R(read(writes, kernels, 0));
+	R(lseek(fd, 0, SEEK_END));
+	R(read(fd, kernels, 5));
+	R(write(fd, kernels, 0));
+	R(pwrite(fd, kernels, 0, 3));
+	R(write(reads, kernels, 0));
+	R(readv(fd, &one, 1));
+	R(writev(fd, &one, 1));
+	R(pwritev(fd, iov, 2, 0));
+	R(preadv(fd, iov, 2, 100));
+	R(pread(fd, two, (size_t)-1, 0));
+	R(pread(fd, two, INT64_MAX, 100));
+	R(write(fd, two, INT64_MAX));
+	int pipes[2];
+	pipe(pipes);
+	R(sendfile(fd, -1, bad, 5));
+	R(sendfile(-1, fd, &before, 5));
+	R(sendfile(reads, fd, &before, 5));
+	R(sendfile(fd, writes, &before, 5));
+	R(sendfile(fd, path, &before, 5));
+	R(sendfile(path, fd, &before, 5));
+	R(sendfile(reads, fd, &at, (size_t)-1));
+	R(sendfile(fd, pipes[0], &before, 5));
+	R(sendfile(reads, pipes[0], &at, 5));
+	R(fcntl(fd, F_SETFL, O_APPEND));
+	R(sendfile(fd, pipes[0], &at, 5));
+	R(sendfile(fd, reads, &before, 5));
+	R(sendfile(fd, reads, &at, 0));
+	R(fcntl(fd, F_SETFL, 0));
+	R(sendfile(fd, reads, &at, 0));
+	R(copy_file_range(-1, bad, fd, NULL, 5, 1));
+	R(copy_file_range(fd, bad, path, NULL, 5, 1));
+	R(copy_file_range(path, NULL, dir, NULL, 5, 0));
+	R(copy_file_range(fd, bad, dir, NULL, 5, 1));
+	R(copy_file_range(dir, NULL, fd, NULL, 5, 1));
+	R(copy_file_range(dir, NULL, reads, NULL, 5, 0));
+	R(copy_file_range(writes, &before, fd, NULL, 5, 0));
+	R(copy_file_range(fd, &before, fd, NULL, 0, 0));
+	R(copy_file_range(fd, &before, reads, NULL, 5, 0));
+	R(fallocate(reads, 0x4000, 0, 10));
+	R(fallocate(reads, FALLOC_FL_PUNCH_HOLE, 0, 10));
+	R(fallocate(reads, 0x4000, -1, 10));
+	R(fallocate(reads, FALLOC_FL_COLLAPSE_RANGE, 0, 10));
+	R(fallocate(fd, 0x4000, INT64_MAX, 10));
+	R(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, INT64_MAX, 10));
+	close(pipes[0]);
+	close(pipes[1]);
+	close(dir);
+	close(path);
+	close(writes);
+	close(reads);
+	close(fd);
+	show("vector");
+}
+
 int main(void)
 {
 	char c[64];
@@ -187,6 +255,7 @@ int main(void)
 	R(write(out, c, 1));
 	bad_pieces();
 	bad_buffers();
+	which_error();
 	/* EISDIR is read's answer. */
 	int dir = open(".", O_RDONLY);
 	out = open("out", O_RDWR);
