@@ -1,7 +1,27 @@
 /* The flags of open, descriptor numbers, and what an open file allows. */
 #include "t.h"
 
+#include <limits.h>
+
 int __open_2(const char *, int);
+
+/* /proc says of a descriptor the path that it was opened by; of a new file it said where the
+ * container lies. */
+static void says_its_path(const char *path, int flags)
+{
+	char proc[40], link[PATH_MAX];
+	const char *here = getenv("T_HERE");
+	int fd = open(path, flags, 0640);
+	sprintf(proc, "/proc/self/fd/%d", fd);
+	ssize_t n = readlink(proc, link, sizeof link - 1);
+	link[n > 0 ? n : 0] = 0;
+	const char *last = strrchr(link, '/');
+	if (strncmp(link, here, strlen(here)) == 0)
+		last = link + strlen(here);
+	R(fd >= 0);
+	puts(last ? last : link);
+	close(fd);
+}
 
 int main(void)
 {
@@ -151,5 +171,13 @@ int main(void)
 	R(close(0));
 	R(open("again", O_RDONLY));
 	R(read(0, c, 2));
+	says_its_path("new", O_CREAT | O_WRONLY);
+	says_its_path("new", O_RDWR);
+	says_its_path("exclusive", O_CREAT | O_EXCL | O_RDWR);
+	says_its_path("only_read", O_CREAT | O_RDONLY | O_TRUNC);
+	mkdir("below", 0755);
+	says_its_path("below/../below/new", O_CREAT | O_RDWR | O_APPEND);
+	symlink("below/target", "dangling");
+	says_its_path("dangling", O_CREAT | O_RDWR);
 	return 0;
 }

@@ -251,7 +251,7 @@ pub(crate) unsafe fn open_at(
             return Ok(native(flags)?.into_raw_fd() as i64);
         }
         match plfs()?.create_with_name(at, options) {
-            Ok(file) => return created(file, flags, out),
+            Ok(file) => return created(file, at, flags, out),
             Err(error) if error.errno() == Errno::EXIST && !exclusive => {
                 let is_link = is_link_at(dir, path);
                 if is_link && flags & libc::O_NOFOLLOW == 0 {
@@ -263,7 +263,7 @@ pub(crate) unsafe fn open_at(
                             return Ok(i64::from(PLFS_IS_PACKED));
                         }
                         match plfs()?.create_with_name(&target, options) {
-                            Ok(file) => return created(file, flags, out),
+                            Ok(file) => return created(file, &target, flags, out),
                             Err(error) if error.errno() == Errno::EXIST => continue,
                             Err(error) => return Err(error.into()),
                         }
@@ -440,20 +440,31 @@ fn created_plain(
 
 fn created(
     (file, name): (File, Arc<dyn StoreFile>),
+    path: &Path,
     flags: c_int,
     out: &mut *mut PlfsFile,
 ) -> Result<i64> {
-    let fd = match name.fd().map(|fd| reopen(fd, flags)) {
-        Some(Ok(fd)) => fd,
+    let container = file.container().ok_or(Errno::STALE)?;
+    let reopened = || name.fd().and_then(|fd| reopen(fd, flags).ok());
+    let fd = match by_name(path, container.identity, flags).or_else(reopened) {
+        Some(fd) => fd,
         // The mode of the new file may forbid its owner to open it again.
-        _ => {
-            let container = file.container().ok_or(Errno::STALE)?;
+        None => {
             let dir = container.store.open(&container.dir, Open::READ)?;
             reopen(dir.fd().ok_or(Errno::NOTSUP)?, flags)?
         }
     };
     *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
     Ok(fd.into_raw_fd() as i64)
+}
+
+/// [`reopen`] of a new file by its name, which is what /proc says of the descriptor then; the file
+/// was opened in its container. `None`: something else has got the name.
+fn by_name(path: &Path, identity: (u64, u64), flags: c_int) -> Option<OwnedFd> {
+    let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY | OFlags::NOFOLLOW;
+    let opened = PosixFile::from_fd(rustix::fs::open(path, how, Mode::empty()).ok()?);
+    let stat = opened.stat().ok()?;
+    ((stat.dev, stat.ino) == identity).then(|| opened.into_fd())
 }
 
 /// A second descriptor on the file of `fd` that can only read.
