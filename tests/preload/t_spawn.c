@@ -183,8 +183,10 @@ static void lists(void)
 	static char *list[] = {"sh", "-c", "ls /proc/self/fd | grep -Ex '.{1,3}' | xargs", NULL};
 	pid_t pid;
 	fflush(stdout);
-	R(posix_spawn(&pid, "/bin/sh", &actions, NULL, list, environ));
-	R(reap(pid));
+	int rc = posix_spawn(&pid, "/bin/sh", &actions, NULL, list, environ), ended = reap(pid);
+	/* Not while the child writes. */
+	R(rc);
+	R(ended);
 	posix_spawn_file_actions_destroy(&actions);
 }
 
