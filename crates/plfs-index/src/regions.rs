@@ -37,6 +37,11 @@ impl Default for Regions {
 }
 
 impl Regions {
+    /// Those of a writer whose next region has so many bytes.
+    pub fn of(bytes: u64) -> Regions {
+        Regions { current: None, bytes }
+    }
+
     /// Places `bytes` in one piece behind what the region in use has, if there is room.
     #[inline]
     pub fn place_in_current(&mut self, bytes: u64) -> Option<(u32, u64)> {

@@ -120,6 +120,15 @@ fn steered(travel: Travel) -> Travel {
     Travel { direct_bytes: usize::MAX, buffer_bytes: most, behind: true }
 }
 
+/// A region on an idle target, after which the writer goes back.
+struct Visit {
+    stream: u16,
+    /// The region was taken.
+    has_begun: bool,
+    /// What it goes back to.
+    home: Regions,
+}
+
 /// How often somebody looks for room on other backends in one call. Each try makes a segment; a
 /// file has few backends.
 const TRIES: usize = 16;
@@ -139,6 +148,8 @@ pub struct DataLog {
     budget_bytes: usize,
     segments: Vec<Segment>,
     regions: Regions,
+    /// The regions are those of a visit to an idle target (steering.rs).
+    visit: Option<Visit>,
     /// Has what the next buffers are in, if an heir shall find them.
     journal: Option<Arc<Journal>>,
     buffer: Buffer,
@@ -224,6 +235,7 @@ impl DataLog {
             budget_bytes,
             segments: Vec::new(),
             regions: Regions::default(),
+            visit: None,
             journal: None,
             buffer: Buffer::default(),
             buffer_segment: 0,
@@ -639,10 +651,15 @@ impl DataLog {
         let (mut pace, mut steered) = (None, None);
         if let Steers::Yes(steering) = &mut self.steering {
             let is_local = self.container.local;
+            let target = steering.rates().target(&segment.key);
             if is_local {
-                pace = steering.gather(to.0, to.1, bytes.len() as u64);
+                let length = bytes.len() as u64;
+                pace = match target.is_some_and(|target| steering.is_elsewhere(target)) {
+                    true => Some((to.1, length)),
+                    false => steering.gather(to.0, to.1, length),
+                };
             }
-            steered = steering.rates().target(&segment.key).map(|target| Steered {
+            steered = target.map(|target| Steered {
                 rates: steering.rates().clone(),
                 target,
                 is_measure: !is_local || pace.is_some(),
@@ -681,7 +698,7 @@ impl DataLog {
         let left =
             steering.has_open_target() && self.set.leave_segment(at.stream, at.segment).is_ok();
         if left {
-            self.regions.leave();
+            self.leave_region();
         }
         left
     }
@@ -706,7 +723,7 @@ impl DataLog {
             self.rests_until = boot_time_ns() + REST_NS;
             return false;
         }
-        self.regions.leave();
+        self.leave_region();
         true
     }
 
@@ -899,13 +916,31 @@ impl DataLog {
         Ok(())
     }
 
-    /// Leaves the rest of the region if another target promises far more, or this one is given up.
+    /// Leaves the rest of the region if another target promises far more, or this one is given up;
+    /// else visits one that is idle, if this one has all that it can have under way.
     fn reconsider(&mut self) {
-        if let Steers::Yes(steering) = &self.steering
-            && (self.in_flight.take_measured() || steering.is_fenced_here())
-            && steering.should_leave()
+        let Steers::Yes(steering) = &mut self.steering else { return };
+        if (self.in_flight.take_measured() || steering.is_fenced_here()) && steering.should_leave()
         {
-            self.regions.leave();
+            self.leave_region();
+        } else if self.visit.is_none()
+            && let Some(stream) = steering.visit(flusher::jobs_at)
+        {
+            let home =
+                std::mem::replace(&mut self.regions, Regions::of(self.travel.buffer_bytes as u64));
+            self.visit = Some(Visit { stream, has_begun: false, home });
+        }
+    }
+
+    /// Ends a visit, and gives up what is left of the region at home.
+    fn leave_region(&mut self) {
+        self.go_home();
+        self.regions.leave();
+    }
+
+    fn go_home(&mut self) {
+        if let Some(visit) = self.visit.take() {
+            self.regions = visit.home;
         }
     }
 
@@ -924,6 +959,10 @@ impl DataLog {
     fn reserve(&mut self, bytes: u64) -> Result<(u32, u64)> {
         if let Some(placed) = self.regions.place_in_current(bytes) {
             return Ok(placed);
+        }
+        if self.visit.as_ref().is_some_and(|visit| visit.has_begun) {
+            self.go_home();
+            return self.reserve(bytes);
         }
         let limit = store::size_limit();
         if bytes > limit {
@@ -1038,7 +1077,13 @@ impl DataLog {
         limit: u64,
         refused: &mut Option<SegmentRef>,
     ) -> Result<(u32, u64)> {
-        let stream = self.steer();
+        let stream = match &mut self.visit {
+            Some(visit) if !visit.has_begun => {
+                visit.has_begun = true;
+                visit.stream
+            }
+            _ => self.steer(),
+        };
         loop {
             let (number, offset) = self.set.reserve(stream, bytes, limit)?;
             if let Steers::Yes(steering) = &mut self.steering {

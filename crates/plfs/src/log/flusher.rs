@@ -27,7 +27,7 @@ use crate::sync::{
 /// Threads that write to one target, or to all of which nobody knows what they are. Two: one waits
 /// for storage while the other copies; more gain nothing against one storage system and disturb the
 /// application.
-const THREADS: usize = 2;
+pub(super) const THREADS: usize = 2;
 
 /// Who waits looks so many times in the time of a deadline whether it is over.
 const LOOKS: u32 = 16;
@@ -59,7 +59,8 @@ struct State {
     looks_every: Option<Duration>,
     /// A job was given up: its thread may have memory of the journal for ever.
     has_given_up: bool,
-    window: Option<Window>,
+    /// One for each target.
+    windows: Vec<Window>,
     is_measured: bool,
 }
 
@@ -328,6 +329,13 @@ pub(super) fn write_behind(
     if let Some(job) = job {
         flusher.run(job);
     }
+}
+
+/// How many buffers of this process are on their way to a target.
+pub(super) fn jobs_at(target: rates::Target) -> usize {
+    let queue = lock(&flusher().queue);
+    let waiting = queue.waiting.iter().filter(|job| job.lane() == Some(target));
+    waiting.count() + queue.running_in(Some(target)).count()
 }
 
 /// What a call gives that a thread of its own makes, which nobody ends.
@@ -629,9 +637,12 @@ impl State {
     fn measure(&mut self, job: &Job, begun: Instant) {
         let Some(steered) = job.target.steered.as_ref().filter(|it| it.is_measure) else { return };
         let (target, done) = (steered.target, Instant::now());
-        let window = self.window.take().filter(|window| window.target == target);
-        let mut window =
-            window.unwrap_or(Window { target, bytes: 0, busy: Duration::ZERO, until: None });
+        let at = self.windows.iter().position(|window| window.target == target);
+        let at = at.unwrap_or_else(|| {
+            self.windows.push(Window { target, bytes: 0, busy: Duration::ZERO, until: None });
+            self.windows.len() - 1
+        });
+        let window = &mut self.windows[at];
         // Of jobs that ran at the same time each moment counts once.
         let since = window.until.map_or(begun, |until| until.max(begun));
         window.bytes += job.target.pace.map_or(job.length as u64, |(_, length)| length);
@@ -642,6 +653,5 @@ impl State {
             (window.bytes, window.busy) = (0, Duration::ZERO);
             self.is_measured = true;
         }
-        self.window = Some(window);
     }
 }

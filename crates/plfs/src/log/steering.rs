@@ -3,12 +3,14 @@
 //!
 //! A writer goes on where it is as long as nobody shares that target with it and no other one
 //! promises twice as much. So equal targets have a writer each, and one that is slow has none as
-//! long as others have room.
+//! long as others have room. Where there are more targets than writers, one that has given its own
+//! as much as can be under way *visits* an idle one: it puts a MiB there, and goes back.
 
 use std::path::PathBuf;
 
 use plfs_format::layout::Placement;
 
+use super::flusher::THREADS;
 use super::policy;
 use crate::container::Container;
 use crate::error::Result;
@@ -149,6 +151,37 @@ impl Steering {
         };
         let best = known.iter().filter_map(|one| one.expected).fold(0.0, f64::max);
         known[here].expected.is_some_and(|here| here * LEAVES_FOR < best)
+    }
+
+    /// The stream of an idle target, for who has given his own as much as it can have under way:
+    /// nobody has a seat there, this process has no bytes on their way to it (`jobs_at`), and it
+    /// promises no less than half as much as the own, or nobody has measured it.
+    pub(super) fn visit(&mut self, jobs_at: impl Fn(Target) -> usize) -> Option<u16> {
+        let now = self.now.as_ref().filter(|_| self.placement == Placement::Measured)?;
+        if jobs_at(now.target) < THREADS {
+            return None;
+        }
+        let known = self.seat.look(&self.choices.iter().map(|one| one.target).collect::<Vec<_>>());
+        let here = self.choices.iter().position(|one| one.target == now.target)?;
+        let own = known[here].expected? * (known[here].others as f64 + 1.0);
+        let is_idle = |i: &usize| {
+            let (one, target) = (known[*i], self.choices[*i].target);
+            target != now.target
+                && one.others == 0
+                && one.expected.is_none_or(|it| it * LEAVES_FOR >= own)
+                && jobs_at(target) == 0
+                && !self.rates().is_fenced(target)
+        };
+        let taken = |i: &usize| self.taken[usize::from(self.choices[*i].stream)];
+        let idle = (0..known.len()).filter(is_idle).min_by_key(taken)?;
+        let stream = self.choices[idle].stream;
+        self.taken[usize::from(stream)] += 1;
+        Some(stream)
+    }
+
+    /// Whether that is not the writer's own target: it was there for a visit.
+    pub(super) fn is_elsewhere(&self, target: Target) -> bool {
+        self.now.as_ref().is_some_and(|now| now.target != target)
     }
 
     /// Takes note that `length` bytes at `offset` of a segment are on their way into the page

@@ -158,8 +158,13 @@ fn a_writer_stays_on_one_of_equal_targets_that_take_much_at_once() {
             }
         }
         let config = Config { backends: vec![PathBuf::from("/n")], ..scratch.config() };
-        let file = open(&Plfs::new(Arc::new(faults.clone()), config), Path::new("/m/f"));
-        for i in 0..96 {
+        let process = || Plfs::new(Arc::new(faults.clone()), config.clone());
+        let file = open(&process(), Path::new("/m/f"));
+        file.write_at(&vec![1; MIB], 0).unwrap();
+        // The other one is not idle, or it would be visited.
+        let other = open(&process(), Path::new("/m/other"));
+        other.write_at(&vec![1; MIB], 0).unwrap();
+        for i in 1..96 {
             file.write_at(&vec![1; MIB], i * MIB as u64).unwrap();
         }
         file.close().unwrap();
@@ -170,6 +175,58 @@ fn a_writer_stays_on_one_of_equal_targets_that_take_much_at_once() {
         // What nobody has measured is tried once. Where other programs want the processors, too, a
         // measurement can be wrong, and then the next one tells.
         assert!(on.len() > 80 && moves <= 3, "{moves} moves among {} writes", on.len());
+    }
+}
+
+/// A process that was left alone by the others, or began alone, had one of eight targets write at a
+/// time. It visits those that are idle once its own has as much as it can have under way; what
+/// finds no room there, or meets an error, goes elsewhere.
+#[test]
+fn a_writer_visits_idle_targets() {
+    for is_full in [false, true] {
+        let scratch = Scratch::new();
+        let memory = MemStore::new();
+        for dir in ["/m", "/n", "/o"] {
+            memory.mkdir(Path::new(dir), 0o755).unwrap();
+        }
+        let faults = FaultStore::new(Arc::new(memory));
+        for _ in 0..200 {
+            let slowly = || std::thread::sleep(Duration::from_millis(10));
+            let all = ["/m/.plfs", "/n/.plfs", "/o/.plfs"];
+            all.into_iter().for_each(|there| faults.before(there, Op::WriteBack, slowly));
+        }
+        let backends = vec![PathBuf::from("/n"), PathBuf::from("/o")];
+        let plfs = || {
+            let config = Config { backends: backends.clone(), streams: 3, ..scratch.config() };
+            Plfs::new(Arc::new(faults.clone()), config)
+        };
+        let file = open(&plfs(), Path::new("/m/f"));
+        let piece = |i: usize| -> Vec<u8> { (0..47_001).map(|j| (i * 31 + j) as u8).collect() };
+        let pieces = 64 * MIB / 47_001;
+        for i in 0..pieces {
+            if is_full && i % (pieces / 8) == 0 {
+                for there in ["/n/.plfs", "/o/.plfs"] {
+                    faults.fail_matching(there, Op::WriteAt, Errno::NOSPC);
+                }
+            }
+            file.write_at(&piece(i), (i * 47_001) as u64).unwrap();
+        }
+        file.sync().unwrap();
+        file.close().unwrap();
+        let log = faults.log();
+        let on = |dir: &str| -> usize {
+            let data =
+                log.iter().filter(|call| call.op == Op::WriteAt && call.path.starts_with(dir));
+            data.map(|call| call.len).sum()
+        };
+        let on = ["/m", "/n", "/o"].map(on);
+        assert!(is_full || on.iter().all(|bytes| *bytes > 8 * MIB), "{on:?}");
+        let file = open(&plfs(), Path::new("/m/f"));
+        for i in 0..pieces {
+            let mut got = vec![0; 47_001];
+            assert_eq!(file.read_at(&mut got, (i * 47_001) as u64).unwrap(), got.len());
+            assert!(got == piece(i), "piece {i}, full: {is_full}");
+        }
     }
 }
 
