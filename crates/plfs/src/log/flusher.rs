@@ -73,6 +73,9 @@ struct Window {
     busy: Duration,
     /// When the last ones were there.
     until: Option<Instant>,
+    /// A moment since which some were nearly always, and what the target had got from all until
+    /// then.
+    since: Option<(Instant, u64)>,
 }
 
 /// A buffer that the store has not taken.
@@ -639,17 +642,32 @@ impl State {
         let (target, done) = (steered.target, Instant::now());
         let at = self.windows.iter().position(|window| window.target == target);
         let at = at.unwrap_or_else(|| {
-            self.windows.push(Window { target, bytes: 0, busy: Duration::ZERO, until: None });
+            let busy = Duration::ZERO;
+            self.windows.push(Window { target, bytes: 0, busy, until: None, since: None });
             self.windows.len() - 1
         });
         let window = &mut self.windows[at];
+        let bytes = job.target.pace.map_or(job.length as u64, |(_, length)| length);
+        let of_all = steered.rates.got(target, bytes);
         // Of jobs that ran at the same time each moment counts once.
         let since = window.until.map_or(begun, |until| until.max(begun));
-        window.bytes += job.target.pace.map_or(job.length as u64, |(_, length)| length);
+        if window.until.is_none_or(|until| until + WINDOW / 4 < begun) {
+            window.since = None;
+        }
+        let (first, before) = *window.since.get_or_insert((done, of_all));
+        window.bytes += bytes;
         window.busy += done.saturating_duration_since(since);
         window.until = Some(done);
         if window.busy >= WINDOW {
-            steered.rates.note(target, window.bytes, window.busy);
+            // What this writer got while it waited, and what all got meanwhile: the target can do
+            // no less than either.
+            let of = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
+            let own = of(window.bytes, window.busy);
+            let (time, others) =
+                (done.saturating_duration_since(first), of_all.wrapping_sub(before));
+            let all = if time * 2 >= WINDOW { of(others, time) } else { 0.0 };
+            steered.rates.note(target, own.max(all));
+            window.since = Some((done, of_all));
             (window.bytes, window.busy) = (0, Duration::ZERO);
             self.is_measured = true;
         }

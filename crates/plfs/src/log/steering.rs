@@ -230,7 +230,8 @@ impl Steering {
 /// Which of the targets: where the writer is, until that was measured; then one that nobody has
 /// measured and nobody writes to. Once all were: where the writer is, if nobody shares that and
 /// none is far better; else the one that promises most, and of those that promise as much the one
-/// that it has `taken` least often. What nobody has measured is taken for as fast as the fastest.
+/// with the fewest writers, and that it has `taken` least often. What nobody has measured is taken
+/// for as fast as the fastest.
 fn best(known: &[Known], here: Option<usize>, taken: impl Fn(usize) -> u32) -> Option<usize> {
     let writers = |one: &Known| one.others as f64 + 1.0;
     let fastest = known.iter().filter_map(|one| Some(one.expected? * writers(one)));
@@ -254,7 +255,7 @@ fn best(known: &[Known], here: Option<usize>, taken: impl Fn(usize) -> u32) -> O
         return Some(here);
     }
     let as_good = (0..known.len()).filter(|i| promise(*i) >= AS_GOOD * best);
-    as_good.min_by_key(|i| taken(*i))
+    as_good.min_by_key(|i| (known[*i].others, taken(*i)))
 }
 
 #[cfg(test)]
@@ -277,6 +278,9 @@ mod tests {
         let all = [known(20.0, 1), known(20.0, 1)];
         assert_eq!(best(&all, Some(0), |i| [5, 4][i]), Some(1));
         assert_eq!(best(&all, Some(0), |i| [4, 5][i]), Some(0));
+        // Sixty-four on eight went where they had been least often, all to the same one.
+        let all = [known(4.4, 8), known(5.0, 7), known(4.9, 7)];
+        assert_eq!(best(&all, Some(0), |i| [0, 2, 1][i]), Some(2));
         assert_eq!(best(&[], None, |_| 0), None);
     }
 

@@ -153,16 +153,19 @@ impl Rates {
         None
     }
 
-    /// Takes note that one of those who write to a target got `bytes` there in `time`.
-    pub(crate) fn note(&self, target: Target, bytes: u64, time: Duration) {
+    /// Takes note that a target has got so many bytes more; gives how many that are of all writers,
+    /// since the page is there.
+    pub(crate) fn got(&self, target: Target, bytes: u64) -> u64 {
+        let word = &self.page.words()[target.0 * TARGET + BYTES];
+        word.fetch_add(bytes, Ordering::Relaxed).wrapping_add(bytes)
+    }
+
+    /// Takes note that a target took so many bytes a second at least.
+    pub(crate) fn note(&self, target: Target, bytes_s: f64) {
         let words = &self.page.words()[target.0 * TARGET..][..TARGET];
-        words[BYTES].fetch_add(bytes, Ordering::Relaxed);
-        // All of them together get so many times as much.
-        let writers = self.writers(target, |_| true).max(1);
-        let now = bytes as f64 / time.as_secs_f64().max(1e-9) * writers as f64;
         let rate = match self.rate(target) {
-            Some((before, _)) => NEW * now + (1.0 - NEW) * before,
-            None => now,
+            Some((before, _)) => NEW * bytes_s + (1.0 - NEW) * before,
+            None => bytes_s,
         };
         words[RATE].store(rate.clamp(1.0, 1e15).to_bits(), Ordering::Relaxed);
         words[SEEN].store(boot_time_ns(), Ordering::Relaxed);
@@ -269,7 +272,7 @@ impl Rates {
         (1.0..=1e15).contains(&rate).then_some((rate, age))
     }
 
-    /// Bytes that were written to a target since the page is there, as far as they were measured.
+    /// Bytes that were written to a target since the page is there.
     pub(crate) fn bytes(&self, target: Target) -> u64 {
         self.page.words()[target.0 * TARGET + BYTES].load(Ordering::Relaxed)
     }
@@ -385,7 +388,7 @@ mod tests {
         let nothing = Known { expected: None, others: 0 };
         assert_eq!(one.look(&[a, b]), [nothing, nothing]);
         one.move_to(a);
-        rates.note(a, 100 << 20, Duration::from_secs(1));
+        rates.note(a, f64::from(100 << 20));
         let known = two.look(&[a, b]);
         assert_eq!(known[1], nothing);
         assert_eq!(known[0].others, 1);
@@ -423,7 +426,8 @@ mod tests {
             let seen = boot_time_ns().saturating_sub(ago_ns);
             rates.page.words()[of.0 * TARGET + SEEN].store(seen, Ordering::Relaxed);
         };
-        rates.note(all[5], 10 << 20, Duration::from_secs(1));
+        rates.got(all[5], 10 << 20);
+        rates.note(all[5], 1e7);
         rates.fence(all[5]);
         heard(all[4], 2 * FORGOTTEN_NS);
         heard(all[5], FORGOTTEN_NS);
@@ -444,7 +448,7 @@ mod tests {
             rates.page.words()[a.0 * TARGET + RATE].store(bits, Ordering::Relaxed);
             assert_eq!(rates.rate(a), None, "{bits:x}");
         }
-        rates.note(a, u64::MAX, Duration::ZERO);
+        rates.note(a, f64::INFINITY);
         assert!(rates.rate(a).unwrap().0 <= 1e15);
     }
 }
