@@ -1,6 +1,7 @@
 //! One process's bytes on their way into a stream: placed in reserved regions, gathered in a
 //! buffer, written as large appends.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -150,6 +151,8 @@ pub struct DataLog {
     regions: Regions,
     /// The regions are those of a visit to an idle target (steering.rs).
     visit: Option<Visit>,
+    /// The region of the last one: its segment, and where it lies there.
+    visited: (u32, Range<u64>),
     /// Has what the next buffers are in, if an heir shall find them.
     journal: Option<Arc<Journal>>,
     buffer: Buffer,
@@ -236,6 +239,7 @@ impl DataLog {
             segments: Vec::new(),
             regions: Regions::default(),
             visit: None,
+            visited: (0, 0..0),
             journal: None,
             buffer: Buffer::default(),
             buffer_segment: 0,
@@ -654,9 +658,12 @@ impl DataLog {
             let target = steering.rates().target(&segment.key);
             if is_local {
                 let length = bytes.len() as u64;
-                pace = match target.is_some_and(|target| steering.is_elsewhere(target)) {
-                    true => Some((to.1, length)),
-                    false => steering.gather(to.0, to.1, length),
+                // The two parts of a visit are less than what is waited for else.
+                pace = match self.visited {
+                    (segment, ref region) if segment == to.0 && region.contains(&to.1) => {
+                        Some((to.1, length))
+                    }
+                    _ => steering.gather(to.0, to.1, length),
                 };
             }
             steered = target.map(|target| Steered {
@@ -1077,13 +1084,29 @@ impl DataLog {
         limit: u64,
         refused: &mut Option<SegmentRef>,
     ) -> Result<(u32, u64)> {
-        let stream = match &mut self.visit {
-            Some(visit) if !visit.has_begun => {
+        let visit = self.visit.as_mut().filter(|visit| !visit.has_begun);
+        let is_visit = visit.is_some();
+        let stream = match visit {
+            Some(visit) => {
                 visit.has_begun = true;
                 visit.stream
             }
-            _ => self.steer(),
+            None => self.steer(),
         };
+        let (number, offset) = self.region_of(stream, bytes, limit, refused)?;
+        if is_visit {
+            self.visited = (number, offset..offset + bytes);
+        }
+        Ok((number, offset))
+    }
+
+    fn region_of(
+        &mut self,
+        stream: u16,
+        bytes: u64,
+        limit: u64,
+        refused: &mut Option<SegmentRef>,
+    ) -> Result<(u32, u64)> {
         loop {
             let (number, offset) = self.set.reserve(stream, bytes, limit)?;
             if let Steers::Yes(steering) = &mut self.steering {

@@ -179,11 +179,6 @@ impl Steering {
         Some(stream)
     }
 
-    /// Whether that is not the writer's own target: it was there for a visit.
-    pub(super) fn is_elsewhere(&self, target: Target) -> bool {
-        self.now.as_ref().is_some_and(|now| now.target != target)
-    }
-
     /// Takes note that `length` bytes at `offset` of a segment are on their way into the page
     /// cache. Gives what of the segment is to be given to the storage then, and waited for: from,
     /// and how much.

@@ -107,6 +107,34 @@ fn a_small_file_costs_no_call_for_targets() {
     assert!(two <= one + 2, "{one} calls on one target, {two} on one of two");
 }
 
+/// Parts of a visit are waited for, however short. A short file whose regions are on several
+/// targets, as equal shares are, is not a visit: it was once, and its close waited for each.
+#[test]
+fn a_short_file_on_several_targets_waits_for_none() {
+    let scratch = Scratch::new();
+    let memory = MemStore::new();
+    for dir in ["/m", "/n"] {
+        memory.mkdir(Path::new(dir), 0o755).unwrap();
+    }
+    let faults = FaultStore::new(Arc::new(memory));
+    let config = Config {
+        backends: vec![PathBuf::from("/n")],
+        placement: Placement::Equal,
+        ..scratch.config()
+    };
+    let file = open(&Plfs::new(Arc::new(faults.clone()), config), Path::new("/m/f"));
+    for i in 0..60 {
+        file.write_at(&[7; 10_000], i * 10_000).unwrap();
+    }
+    file.close().unwrap();
+    let data = |dir: &str| {
+        let is_data = |path: &Path| path.starts_with(dir) && path.extension().is_some();
+        faults.log().iter().any(|call| call.op == Op::WriteAt && is_data(&call.path))
+    };
+    assert!(data("/m") && data("/n"), "{:?}", faults.log());
+    assert_eq!(faults.calls_of(Op::WriteBack), 0);
+}
+
 /// Linux tells of an error in a write that a page cache had taken once: to who waits for it, and
 /// not to who opens the file then and syncs it. What a writer heard while it waited was thrown
 /// away, and fsync said that all is well.
