@@ -259,6 +259,11 @@ impl Error {
         matches!(self, Error::Io { errno: Errno::NOSPC | Errno::DQUOT, .. })
     }
 
+    /// Whether the storage did not do it, for whatever reason of its own.
+    pub(crate) fn is_io(&self) -> bool {
+        matches!(self, Error::Io { errno: Errno::IO | Errno::ROFS | Errno::STALE, .. })
+    }
+
     /// Whether the storage gave no answer in time.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self, Error::Io { errno: Errno::TIMEDOUT, .. })

@@ -51,6 +51,10 @@ const WORTH_BYTES: u64 = 64 << 10;
 /// and closes reads and replays them three times.
 const WORTH_AGAIN_BYTES: u64 = 16 << 10;
 
+/// A close makes data durable for the sake of readers once in so many sessions at most. 64: what
+/// they have written in all is 64 times as much, so it is a small part of their time.
+const SESSIONS: u64 = 64;
+
 /// Makes a flat index if that spares readers more than it costs; `index` has read everything. One
 /// that is short enough for it is given back, to go behind the summary; else empty. Not forced to
 /// storage: one that a power cut tears does not count.
@@ -66,7 +70,7 @@ const WORTH_AGAIN_BYTES: u64 = 16 << 10;
 /// nobody synced has to be made durable first: a close would cost what an fsync costs. It is worth
 /// that where a session has little share in it, going by `before`, what the index logs had when the
 /// last ended: programs that open, overwrite and close read 64 KiB of index at each open then, and
-/// pay for an fsync once in some 250 sessions.
+/// pay for an fsync once in some 250 sessions; those whose sessions have more index once in 64.
 pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index, before: u64) -> Vec<u8> {
     let (logs, bytes) = index.uncovered();
     let all = index.totals().index_bytes;
@@ -83,7 +87,7 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index, before:
         return Vec::new();
     }
     if index.is_doubtful(true) {
-        let is_share_small = all.saturating_sub(before) <= bytes / 4;
+        let is_share_small = all.saturating_sub(before) <= bytes / SESSIONS;
         let is_sync_worth = is_worth_a_file && bytes >= WORTH_BYTES && is_share_small;
         if !is_sync_worth || sync_logs(container, None).is_err() {
             return Vec::new();

@@ -503,6 +503,10 @@ fn has_token(container: &Container, token: Time) -> Result<bool> {
     Ok(container.time()? == token)
 }
 
+/// Directories of a backend above those of log sets: of the container, two letters, `.plfs`, and
+/// the backend itself.
+const ABOVE_SETS: usize = 4;
+
 /// Makes all logs of a log set durable, or of all sets. Fails if a sync of one of them has failed
 /// before in this boot of the host. EACCES, after all others are durable, if there are some that
 /// this user may not open.
@@ -565,9 +569,13 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
                     Err(errno) => return Err(errno).at("open, to sync it,", &path),
                 }
             }
-            match container.store.sync_dir(&dir) {
-                Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
-                other => note_failure(other).at("sync", &dir)?,
+            // On the root those above are durable with the file's name.
+            let above = if backend == 0 { 0 } else { ABOVE_SETS };
+            for dir in dir.ancestors().take(1 + above) {
+                match container.store.sync_dir(dir) {
+                    Err(Errno::NOENT | Errno::ACCESS | Errno::PERM) => {}
+                    other => note_failure(other).at("sync", dir)?,
+                }
             }
         }
         log::must_be_synced(container, set)?;

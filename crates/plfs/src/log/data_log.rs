@@ -153,6 +153,8 @@ pub struct DataLog {
     visit: Option<Visit>,
     /// The region of the last one: its segment, and where it lies there.
     visited: (u32, Range<u64>),
+    /// A target has failed: who visits others meets it, who stays at home does not.
+    stays_home: bool,
     /// Has what the next buffers are in, if an heir shall find them.
     journal: Option<Arc<Journal>>,
     buffer: Buffer,
@@ -240,6 +242,7 @@ impl DataLog {
             regions: Regions::default(),
             visit: None,
             visited: (0, 0..0),
+            stays_home: false,
             journal: None,
             buffer: Buffer::default(),
             buffer_segment: 0,
@@ -609,6 +612,7 @@ impl DataLog {
     fn write_elsewhere(&mut self, refused: Refused, moved: &mut dyn FnMut(Moved)) -> Result<()> {
         let from = (refused.segment, refused.offset);
         let length = refused.bytes.len() as u64;
+        self.stays_home = true;
         let to = match self.leave(self.segment_at(from.0), &refused.error) {
             true => self.reserve(length).ok(),
             false => None,
@@ -931,12 +935,22 @@ impl DataLog {
         {
             self.leave_region();
         } else if self.visit.is_none()
+            && !self.stays_home
             && let Some(stream) = steering.visit(flusher::jobs_at)
+            && self.takes_new(stream)
         {
             let home =
                 std::mem::replace(&mut self.regions, Regions::of(self.travel.buffer_bytes as u64));
             self.visit = Some(Visit { stream, has_begun: false, home });
         }
+    }
+
+    /// Whether the backend where a stream is now is neither drained nor full.
+    fn takes_new(&self, stream: u16) -> bool {
+        self.set.place_now(stream).is_none_or(|(backend, _)| {
+            !self.full.contains(&backend)
+                && self.backends(self.stream).is_ok_and(|active| active.contains(&backend))
+        })
     }
 
     /// Ends a visit, and gives up what is left of the region at home.
@@ -985,6 +999,12 @@ impl DataLog {
                     if error.is_of_the_place()
                         && tries.next().is_some()
                         && self.leave(at, &error) => {}
+                // Home has room.
+                (Err(_), _) if self.visit.is_some() => {
+                    self.stays_home = true;
+                    self.go_home();
+                    return self.reserve(bytes);
+                }
                 (placed, _) => return placed,
             }
         }

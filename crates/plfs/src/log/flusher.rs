@@ -623,7 +623,9 @@ fn settle(job: &Job, result: Result<()>, begun: Instant) {
                 }
             }
         }
-        Err(error) if has_choice && error.is_full() => {
+        Err(error)
+            if has_choice && (error.is_full() || job.lane().is_some_and(|_| error.is_io())) =>
+        {
             state.refused.push(Refused { segment, offset, bytes, error });
         }
         Err(error) => {

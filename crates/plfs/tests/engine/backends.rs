@@ -8,6 +8,8 @@ use plfs::store::{Errno, Links, Open, Store, read_full, write_full};
 use plfs::{Config, Error, File, OpenOptions, Opened, Plfs, Result, Severity};
 use plfs_testkit::{FaultStore, MemStore};
 
+use crate::scratch::{Scratch, open};
+
 const TABLE: &str = "/m/.plfs/backends";
 
 fn memory() -> MemStore {
@@ -331,5 +333,35 @@ fn death_while_registering_leaves_no_half_entry() {
             assert!(cut > 30, "{cut} calls: it does too little");
             return;
         }
+    }
+}
+
+/// A process writes and closes, or commits, and another one syncs the file: it synced the logs on
+/// other backends, and not the directories above them, so a power cut took the data with them.
+#[test]
+fn a_sync_of_what_others_wrote_has_the_directories_on_other_backends() {
+    for round in 0..12 {
+        let (scratch, memory) = (Scratch::new(), MemStore::new());
+        for dir in ["/m", "/n", "/o"] {
+            memory.mkdir(Path::new(dir), 0o755).unwrap();
+        }
+        memory.sync_dir(Path::new("/")).unwrap();
+        let backends = vec![PathBuf::from("/n"), PathBuf::from("/o")];
+        let config = Config { backends, streams: 3, ..scratch.config() };
+        let process = || Plfs::new(Arc::new(memory.clone()), config.clone());
+        let path = Path::new("/m/f");
+        let file = open(&process(), path);
+        file.write_at(&[7; 150], 0).unwrap();
+        match round % 2 {
+            0 => file.close().unwrap(),
+            _ => {
+                file.commit().unwrap();
+                std::mem::forget(file);
+            }
+        }
+        open(&process(), path).sync().unwrap();
+        let after = Scratch::new();
+        let later = Plfs::new(Arc::new(memory.crash()), after.config());
+        assert_eq!(read(&later, "/m/f").unwrap(), [7; 150], "round {round}");
     }
 }
