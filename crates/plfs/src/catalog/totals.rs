@@ -163,7 +163,8 @@ impl Totalizer {
                     Err(_) => self.size.push((header.stamp, set), header.eof, header.truncates),
                 }
                 self.max_stamp = self.max_stamp.max(header.stamp);
-                self.records += header.records as u64;
+                // A hostile summary has any number of them.
+                self.records = self.records.saturating_add(header.records as u64);
                 Ok(())
             })?;
             if scan.is_none() {
@@ -452,7 +453,7 @@ impl Recount {
     /// Counts the records of a block.
     pub(crate) fn push(&mut self, header: &Header) {
         if header.stamp <= self.last {
-            self.records += u64::from(header.records);
+            self.records = self.records.saturating_add(u64::from(header.records));
         }
     }
 
