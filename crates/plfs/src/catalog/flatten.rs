@@ -68,10 +68,11 @@ const SESSIONS: u64 = 64;
 ///
 /// A flat index hides what was overwritten, and a power cut may take what is above it, so data that
 /// nobody synced has to be made durable first: a close would cost what an fsync costs. It is worth
-/// that where a session has little share in it, going by `before`, what the index logs had when the
-/// last ended: programs that open, overwrite and close read 64 KiB of index at each open then, and
-/// pay for an fsync once in some 250 sessions; those whose sessions have more index once in 64.
-pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index, before: u64) -> Vec<u8> {
+/// that where a session has little share in it, going by `last`, what the index logs had when the
+/// one before ended: programs that open, overwrite and close read 64 KiB of index at each open
+/// then, and pay for an fsync once in some 250 sessions; those whose sessions have more index once
+/// in 64.
+pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index, last: u64) -> Vec<u8> {
     let (logs, bytes) = index.uncovered();
     let all = index.totals().index_bytes;
     let covered = all.saturating_sub(bytes);
@@ -87,7 +88,7 @@ pub(crate) fn flatten_if_worth(container: &Container, index: &mut Index, before:
         return Vec::new();
     }
     if index.is_doubtful(true) {
-        let is_share_small = all.saturating_sub(before) <= bytes / SESSIONS;
+        let is_share_small = all.saturating_sub(last) <= bytes / SESSIONS;
         let is_sync_worth = is_worth_a_file && bytes >= WORTH_BYTES && is_share_small;
         if !is_sync_worth || sync_logs(container, None).is_err() {
             return Vec::new();

@@ -453,7 +453,7 @@ impl Recount {
     /// Counts the records of a block.
     pub(crate) fn push(&mut self, header: &Header) {
         if header.stamp <= self.last {
-            self.records = self.records.saturating_add(u64::from(header.records));
+            self.records += u64::from(header.records);
         }
     }
 

@@ -936,7 +936,7 @@ impl DataLog {
             self.leave_region();
         } else if self.visit.is_none()
             && !self.stays_home
-            && let Some(stream) = steering.visit(flusher::jobs_at)
+            && let Some(stream) = steering.visit()
             && self.takes_new(stream)
         {
             let home =

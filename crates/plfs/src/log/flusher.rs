@@ -624,7 +624,7 @@ fn settle(job: &Job, result: Result<()>, begun: Instant) {
             }
         }
         Err(error)
-            if has_choice && (error.is_full() || job.lane().is_some_and(|_| error.is_io())) =>
+            if has_choice && (error.is_full() || (job.lane().is_some() && error.is_io())) =>
         {
             state.refused.push(Refused { segment, offset, bytes, error });
         }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use plfs_format::layout::Placement;
 
-use super::flusher::THREADS;
+use super::flusher::{THREADS, jobs_at};
 use super::policy;
 use crate::container::Container;
 use crate::error::Result;
@@ -154,9 +154,9 @@ impl Steering {
     }
 
     /// The stream of an idle target, for who has given his own as much as it can have under way:
-    /// nobody has a seat there, this process has no bytes on their way to it (`jobs_at`), and it
-    /// promises no less than half as much as the own, or nobody has measured it.
-    pub(super) fn visit(&mut self, jobs_at: impl Fn(Target) -> usize) -> Option<u16> {
+    /// nobody has a seat there, this process has no bytes on their way to it, and it promises no
+    /// less than half as much as the own, or nobody has measured it.
+    pub(super) fn visit(&mut self) -> Option<u16> {
         let now = self.now.as_ref().filter(|_| self.placement == Placement::Measured)?;
         if jobs_at(now.target) < THREADS {
             return None;
