@@ -403,6 +403,25 @@ fn hostile_flat_indexes() {
     }
 }
 
+/// Who appends asks how long the file is, and goes on from what a flat index says there was: it
+/// said 2^64 - 1 records, and the next one made the process panic.
+#[test]
+fn a_flat_index_of_any_number_of_records_is_no_panic() {
+    let _alone = counting::alone();
+    let fixture = Fixture::new();
+    let flat = fixture.find("/flat").remove(0);
+    let mut bytes = fixture.bytes(&flat);
+    bytes[40..48].fill(0xff);
+    seal_flat(&mut bytes);
+    fixture.put(&flat, &bytes);
+    let plfs = Plfs::new(Arc::new(fixture.memory.clone()), fixture.config.clone());
+    for len in 0..3 {
+        let file = open(&plfs, NAME);
+        assert_eq!(file.append(b"x").unwrap(), (3010 + len, 1));
+        file.close().unwrap();
+    }
+}
+
 /// Makes the checksums of a flat index right, as far as its header says where they belong.
 fn seal_flat(bytes: &mut [u8]) {
     if bytes.len() <= 128 {

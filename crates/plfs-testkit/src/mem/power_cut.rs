@@ -11,7 +11,9 @@ use super::{
 };
 use crate::{Rng, explored};
 
-/// What a store of memory or a device writes whole, at least, when power is cut.
+/// What a device writes whole or not at all when power is cut (FORMAT.md section 3, "Torn tails").
+const SECTOR: u64 = 512;
+/// What a file's length on its way to another one is a multiple of.
 const WORD: u64 = 8;
 
 impl MemStore {
@@ -28,9 +30,8 @@ impl MemStore {
     ///
     /// * Each creation, rename and removal of a name is kept or lost.
     /// * Each page written is as written, as it was, as it was with the changed bytes zeroed, or
-    ///   torn: as written up to some word of 8 bytes and as it was from there. Disks tear at
-    ///   sectors, and no memory stores less than a word.
-    /// * A file's length is the old, the new, or between.
+    ///   torn: as written up to some sector of 512 bytes and as it was from there.
+    /// * A file's length is the old, the new, or between, at some word of 8 bytes.
     /// * Each attribute is there or not.
     pub fn crash_with(&self, seed: u64) -> MemStore {
         explored(1, "power losses");
@@ -225,7 +226,7 @@ impl Content {
                 .map(|(old, new)| if old == new { old } else { 0 })
                 .collect(),
             _ => {
-                let tear = (chance.below(PAGE / WORD) * WORD) as usize;
+                let tear = (chance.below(PAGE / SECTOR) * SECTOR) as usize;
                 new[tear..].copy_from_slice(&old[tear..]);
                 new
             }
