@@ -424,7 +424,7 @@ impl DataLog {
                 return Ok(Placed { segment, physical, length: taken as u64 });
             };
             // What earlier calls gave goes first. Then all of this one, so that it has one place.
-            let goes_on = error.is_of_the_place()
+            let goes_on = self.may_go_elsewhere(&error)
                 && tries.next().is_some()
                 && (self.buffer.is_empty() || self.write_out(moved).is_ok())
                 && self.leave(self.segment_at(segment), &error);
@@ -583,7 +583,7 @@ impl DataLog {
         let mut tries = 0..TRIES;
         loop {
             match self.write_buffer() {
-                Err(error) if error.is_of_the_place() && tries.next().is_some() => {
+                Err(error) if self.may_go_elsewhere(&error) && tries.next().is_some() => {
                     let from = (self.buffer_segment, self.buffer_at);
                     let length = self.buffer.len() as u64;
                     if !self.leave(self.segment_at(from.0), &error) {
@@ -712,6 +712,12 @@ impl DataLog {
             self.leave_region();
         }
         left
+    }
+
+    /// Whether what was refused by this error may go to another target: where writers choose
+    /// between them also what a sick one says.
+    fn may_go_elsewhere(&self, error: &Error) -> bool {
+        error.is_of_the_place() || (matches!(self.steering, Steers::Yes(_)) && error.is_io())
     }
 
     fn leave_place(&mut self, at: SegmentRef) -> bool {
@@ -996,7 +1002,7 @@ impl DataLog {
             self.regions = regions;
             match (placed, refused) {
                 (Err(error), Some(at))
-                    if error.is_of_the_place()
+                    if self.may_go_elsewhere(&error)
                         && tries.next().is_some()
                         && self.leave(at, &error) => {}
                 // Home has room.

@@ -260,6 +260,47 @@ fn a_writer_visits_idle_targets() {
     }
 }
 
+/// Nobody had measured a backend that refused each data log with EIO, so it was tried first, and
+/// the write was an error though the others had room.
+#[test]
+fn a_backend_where_no_data_log_can_be_made_is_left() {
+    for errno in [Errno::IO, Errno::ROFS, Errno::STALE] {
+        let scratch = Scratch::new();
+        let memory = MemStore::new();
+        for dir in ["/m", "/n", "/o"] {
+            memory.mkdir(Path::new(dir), 0o755).unwrap();
+        }
+        let faults = FaultStore::new(Arc::new(memory));
+        let backends = vec![PathBuf::from("/n"), PathBuf::from("/o")];
+        let config = Config { backends, streams: 3, ..scratch.config() };
+        let process = |_| Plfs::new(Arc::new(faults.clone()), config.clone());
+        let path = Path::new("/m/f");
+        // Each of three processes begins on a backend of its own.
+        let files: Vec<_> = (0..3).map(process).map(|plfs| open(&plfs, path)).collect();
+        for sick in ["/n/", "/o/"] {
+            faults.fail_matching(sick, Op::Open, errno);
+            faults.fail_matching(sick, Op::Mkdir, errno);
+        }
+        for (i, file) in files.iter().enumerate() {
+            for piece in 0..40 {
+                let at = (i * 40 + piece) * 47_001;
+                file.write_at(&[1 + i as u8; 47_001], at as u64).unwrap();
+            }
+            file.sync().unwrap();
+        }
+        files.into_iter().for_each(|file| file.close().unwrap());
+        assert!(
+            faults.log().iter().any(|call| call.op == Op::Mkdir && call.path.starts_with("/n"))
+        );
+        let file = open(&process(0), path);
+        for i in 0..3 {
+            let (len, mut got) = (40 * 47_001, vec![0; 40 * 47_001]);
+            assert_eq!(file.read_at(&mut got, (i * len) as u64).unwrap(), len);
+            assert!(got.iter().all(|byte| *byte == 1 + i as u8), "{i}, {errno:?}");
+        }
+    }
+}
+
 /// A sync of data on eight targets took as long as all of them together: each was asked when the
 /// one before had finished.
 #[test]
