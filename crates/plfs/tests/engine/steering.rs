@@ -15,6 +15,15 @@ use super::scratch::{Scratch, open};
 
 const MIB: usize = 1 << 20;
 
+/// A store in memory with these directories, which counts calls and fails on demand.
+fn with_dirs(dirs: &[&str]) -> FaultStore {
+    let memory = MemStore::new();
+    for dir in dirs {
+        memory.mkdir(Path::new(dir), 0o755).unwrap();
+    }
+    FaultStore::new(Arc::new(memory))
+}
+
 /// Writes 48 MiB where writes to `slow` take 300 ms more each, of 1 MiB; gives how many bytes went
 /// there, and how many to the other target.
 fn writes_to(slow: &str, placement: Placement) -> (usize, usize) {
@@ -112,11 +121,7 @@ fn a_small_file_costs_no_call_for_targets() {
 #[test]
 fn a_short_file_on_several_targets_waits_for_none() {
     let scratch = Scratch::new();
-    let memory = MemStore::new();
-    for dir in ["/m", "/n"] {
-        memory.mkdir(Path::new(dir), 0o755).unwrap();
-    }
-    let faults = FaultStore::new(Arc::new(memory));
+    let faults = with_dirs(&["/m", "/n"]);
     let config = Config {
         backends: vec![PathBuf::from("/n")],
         placement: Placement::Equal,
@@ -141,11 +146,7 @@ fn a_short_file_on_several_targets_waits_for_none() {
 #[test]
 fn what_is_heard_while_waiting_for_a_target_fails_the_sync() {
     let scratch = Scratch::new();
-    let memory = MemStore::new();
-    for dir in ["/m", "/n"] {
-        memory.mkdir(Path::new(dir), 0o755).unwrap();
-    }
-    let faults = FaultStore::new(Arc::new(memory));
+    let faults = with_dirs(&["/m", "/n"]);
     let config = Config { backends: vec![PathBuf::from("/n")], ..scratch.config() };
     let plfs = Plfs::new(Arc::new(faults.clone()), config);
     let file = open(&plfs, Path::new("/m/f"));
@@ -168,11 +169,7 @@ fn what_is_heard_while_waiting_for_a_target_fails_the_sync() {
 fn a_writer_stays_on_one_of_equal_targets_that_take_much_at_once() {
     for targets in [["/m/.plfs", "/n/.plfs"], ["/n/.plfs", "/m/.plfs"]] {
         let scratch = Scratch::new();
-        let memory = MemStore::new();
-        for dir in ["/m", "/n"] {
-            memory.mkdir(Path::new(dir), 0o755).unwrap();
-        }
-        let faults = FaultStore::new(Arc::new(memory));
+        let faults = with_dirs(&["/m", "/n"]);
         for (path, four) in targets.into_iter().zip([[5, 0, 0, 95], [0, 100, 0, 0]]) {
             // Each MiB is given to the storage, and waited for when the next one was. Whoever comes
             // while it takes nothing waits, too.
@@ -213,11 +210,7 @@ fn a_writer_stays_on_one_of_equal_targets_that_take_much_at_once() {
 fn a_writer_visits_idle_targets() {
     for refuses in [None, Some(Errno::NOSPC), Some(Errno::IO)] {
         let scratch = Scratch::new();
-        let memory = MemStore::new();
-        for dir in ["/m", "/n", "/o"] {
-            memory.mkdir(Path::new(dir), 0o755).unwrap();
-        }
-        let faults = FaultStore::new(Arc::new(memory));
+        let faults = with_dirs(&["/m", "/n", "/o"]);
         for _ in 0..200 {
             let slowly = || std::thread::sleep(Duration::from_millis(10));
             let all = ["/m/.plfs", "/n/.plfs", "/o/.plfs"];
@@ -266,11 +259,7 @@ fn a_writer_visits_idle_targets() {
 fn a_backend_where_no_data_log_can_be_made_is_left() {
     for errno in [Errno::IO, Errno::ROFS, Errno::STALE] {
         let scratch = Scratch::new();
-        let memory = MemStore::new();
-        for dir in ["/m", "/n", "/o"] {
-            memory.mkdir(Path::new(dir), 0o755).unwrap();
-        }
-        let faults = FaultStore::new(Arc::new(memory));
+        let faults = with_dirs(&["/m", "/n", "/o"]);
         let backends = vec![PathBuf::from("/n"), PathBuf::from("/o")];
         let config = Config { backends, streams: 3, ..scratch.config() };
         let process = |_| Plfs::new(Arc::new(faults.clone()), config.clone());
