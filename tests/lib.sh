@@ -75,3 +75,14 @@ cargo_tests() { # OPTION... -- [WORD...]
     for word; do "${CARGO:-cargo}" test --release --locked --workspace "${options[@]}" -- "$word" || status=1; done
     return $status
 }
+
+# A Python in DIR that can import MODULES (a, b), from PyPI; without those it says what pip said. The
+# pip is the one of make deps: to make another takes 5 s of a processor.
+python_with() { # DIR MODULES PACKAGE...
+    local dir=$1 modules=$2 pip=${build:?}/deps/mpich/bin/pip said; shift 2
+    "$dir/bin/python" -c "import $modules" 2> /dev/null && return
+    if [ -x "$pip" ]; then [ -e "$dir/bin/python" ] || python3 -m venv --without-pip "$dir"
+    else pip=$dir/bin/pip; [ -x "$pip" ] || python3 -m venv "$dir"; fi
+    said=$("$pip" --python "$dir/bin/python" install -q --no-compile --disable-pip-version-check "$@" 2>&1)
+    "$dir/bin/python" -c "import $modules" 2> /dev/null || { tail -n 1 <<< "$said"; return 1; }
+}

@@ -30,14 +30,11 @@ export OMPI_MCA_mpi_yield_when_idle=1
 
 stacks=(numpy h5py zarr duckdb adios2)
 venv=$cache/applications
-has() { "$venv/bin/python" -c "import $1" 2> /dev/null; }
+export PYTHON=$venv/bin/python
 for stack in "${stacks[@]}"; do
     is_wanted "$stack" || continue
-    has "$stack" || { { [ -e "$venv/bin/pip" ] || python3 -m venv "$venv"; } &&
-        "$venv/bin/pip" install -q --disable-pip-version-check "${stacks[@]}"; } > "$work/pip.log" 2>&1
-    export PYTHON=$venv/bin/python
-    if has "$stack"; then same "$stack" "\$PYTHON \$HERE/app_$stack.py"
-    else result "$stack" skip "$(tail -1 "$work/pip.log")"; fi
+    if said=$(python_with "$venv" "$stack" "${stacks[@]}"); then same "$stack" "\$PYTHON \$HERE/app_$stack.py"
+    else result "$stack" skip "$said"; fi
 done
 
 # torch's wheels are gigabytes.

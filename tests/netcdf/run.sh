@@ -308,7 +308,5 @@ readers() {
 if is_wanted readers; then
     cache=${PLFS_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/plfs-tests} && mkdir -p "$cache"
     venv=$cache/netcdf
-    "$venv/bin/python" -c 'import netCDF4, xarray' 2> /dev/null ||
-        { python3 -m venv "$venv" && "$venv/bin/pip" install -q --disable-pip-version-check netCDF4 xarray; } > pip.log 2>&1
-    if "$venv/bin/python" -c 'import netCDF4, xarray' 2> /dev/null; then check readers readers; else result readers skip "$(tail -1 pip.log)"; fi
+    if said=$(python_with "$venv" netCDF4,xarray netCDF4 xarray); then check readers readers; else result readers skip "$said"; fi
 fi

@@ -95,10 +95,8 @@ if needs fio fio; then
 fi
 
 if is_wanted h5py; then
-    python=$cache/venv/bin/python3
-    "$python" -c 'import h5py' 2> /dev/null || { python3 -m venv "$cache/venv" && "$cache/venv/bin/pip" install -q h5py; } > "$work/pip.log" 2>&1
-    export PYTHON=$python
-    if "$python" -c 'import h5py' 2> /dev/null; then same h5py '$PYTHON - <<END
+    export PYTHON=$cache/venv/bin/python
+    if said=$(python_with "$cache/venv" h5py h5py); then same h5py '$PYTHON - <<END
 import h5py, numpy as np
 r = np.random.default_rng(5)
 with h5py.File("f.h5", "w") as f:
@@ -113,7 +111,7 @@ with h5py.File("f.h5", "r") as f:
     print(f["plain"][:].sum(), f["chunked"][:].sum(), f["new"][-1], f["g/h"].attrs["name"], sorted(f))
 END
 cp f.h5 g.h5; h5dump -H f.h5 2> /dev/null | head -50'
-    else result h5py skip "$(tail -1 "$work/pip.log")"; fi
+    else result h5py skip "$said"; fi
 fi
 
 if is_wanted hdf5; then
