@@ -19,7 +19,7 @@ INSTALLED = share/plfs/installed
 
 # What Debian calls what the build and the tests need.
 PACKAGES = build-essential pkg-config python3 fio mpich libmpich-dev openmpi-bin libopenmpi-dev libhdf5-mpich-dev pnetcdf-bin libpnetcdf-dev netcdf-bin gfortran rsync attr acl bc file perl git curl ca-certificates \
-	sqlite3 zip unzip cpio python3-venv stress-ng fuse3 shellcheck strace
+	sqlite3 zip unzip cpio python3-venv stress-ng fuse3 shellcheck strace libjemalloc2 libtcmalloc-minimal4 faketime
 # And what only make test-mpi needs.
 MPI_PACKAGES = lammps libnetcdf-mpi-dev
 # And what make test-applications needs besides.

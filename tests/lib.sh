@@ -76,8 +76,8 @@ cargo_tests() { # OPTION... -- [WORD...]
     return $status
 }
 
-# A Python in DIR that can import MODULES (a, b), from PyPI; without those it says what pip said. The
-# pip is the one of make deps: to make another takes 5 s of a processor.
+# A Python in DIR that can import MODULES (a,b), from PyPI; without those it says what pip said. pip
+# is the one of make deps: to make another takes 5 s of a processor.
 python_with() { # DIR MODULES PACKAGE...
     local dir=$1 modules=$2 pip=${build:?}/deps/mpich/bin/pip said; shift 2
     "$dir/bin/python" -c "import $modules" 2> /dev/null && return

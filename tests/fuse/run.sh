@@ -70,8 +70,8 @@ behaviours door python3 "$here/door.py" "$mount" "$work/backend" "$plfs"
 behaviours users python3 "$here/users.py" "$mount" "$work/backend" "$plfs"
 
 installed() { # CRATE VERSION: false, and a skip, if it cannot be had
-    # Not optimised: it waits for the mount, and takes half as long to make. Once for tests/fuse_auto,
-    # which may come at the same time.
+    # Not optimised: it waits for the mount, and takes half as long to make. Once for
+    # tests/fuse_auto as well, which may come at the same time.
     exec 9> "$cache/$1.lock"
     flock 9
     [ -x "$cache/bin/$1" ] || CARGO_PROFILE_DEV_DEBUG=0 cargo install --debug --quiet --locked "$1" --version "$2" --root "$cache" > "$work/install.log" 2>&1

@@ -117,6 +117,35 @@ for script in "$here"/s_*.sh; do
     is_wanted "$name" && run_compared "$name" bash "$script"
 done
 
+# Beside a library that replaces malloc or the clock, in front of the preload library and behind it;
+# and in a program with AddressSanitizer, which ended before it began.
+if is_wanted beside; then
+    export ASAN_OPTIONS=detect_leaks=0
+    for library in libjemalloc.so.2 libtcmalloc_minimal.so.4 libfaketime.so.1 asan; do
+        found=$(find /usr/lib -name "$library" | head -1) flags='' failed=
+        if [ $library = asan ]; then flags=-fsanitize=address
+        elif [ -z "$found" ]; then result "beside $library" skip "it is not installed"; continue; fi
+        for name in t_stdio t_threads; do
+            # libfaketime has a descriptor of its own, and t_stdio prints numbers of descriptors.
+            [ "$library $name" != "libfaketime.so.1 t_stdio" ] || continue
+            program=$T_BIN/$name.beside
+            gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -w $flags -o "$program" "$here/$name.c" -pthread || continue
+            rm -rf "$work/plain"; mkdir -p "$work/plain/t"
+            (cd "$work/plain/t" && T_HERE=$PWD T_MANAGED=$work/plain LD_PRELOAD=$found $limit "$program" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || failed+=" $name: exit $? plain"
+            for order in "$found:\$LD_PRELOAD" "\$LD_PRELOAD:$found"; do
+                rm -rf "$work/mount"; mkdir -p "$work/mount/t"
+                (cd "$work/mount/t" && T_HERE=$PWD T_MANAGED=$work/mount PLFS_WORKLOAD=$workload "$build/bin/plfs" run --mount "$work/mount" -- \
+                    $limit bash -c "LD_PRELOAD=$order exec $program" < /dev/null > "$work/mount.out" 2> "$work/mount.err") || failed+=" $name: exit $?, $order"
+                cmp -s "$work/plain.out" "$work/mount.out" && continue
+                failed+=" $name differs, $order"
+                head -5 "$work/mount.err" | show
+            done
+        done
+        result "beside $library" "$([ -z "$failed" ] && echo ok || echo fail)" "$failed"
+    done
+    unset ASAN_OPTIONS
+fi
+
 # calls.def names exactly what the library exports.
 if is_wanted calls; then
     list=$(awk '$1 == "wrap" { print $2 }' "$here/../../preload/calls.def" | sort)
