@@ -95,7 +95,9 @@ run_compared() { # NAME COMMAND...
 }
 
 # A function of another library is bound at its first call: `tested_calls` needs that.
-compile() { gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -w -Wl,-z,lazy -o "$T_BIN/$1" "$here/$1.c" -pthread; }
+compile() { # NAME [PROGRAM FLAG...]
+    gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -w -Wl,-z,lazy "${@:3}" -o "$T_BIN/${2:-$1}" "$here/$1.c" -pthread
+}
 
 for source in "$here"/t_*.c "$here"/only_*.c; do
     name=$(basename "$source" .c)
@@ -122,14 +124,14 @@ done
 if is_wanted beside; then
     export ASAN_OPTIONS=detect_leaks=0
     for library in libjemalloc.so.2 libtcmalloc_minimal.so.4 libfaketime.so.1 asan; do
-        found=$(find /usr/lib -name "$library" | head -1) flags='' failed=
-        if [ $library = asan ]; then flags=-fsanitize=address
+        found=$(find /usr/lib -name "$library" | head -1) flags=() failed=
+        if [ $library = asan ]; then flags=(-fsanitize=address)
         elif [ -z "$found" ]; then result "beside $library" skip "it is not installed"; continue; fi
         for name in t_stdio t_threads; do
             # libfaketime has a descriptor of its own, and t_stdio prints numbers of descriptors.
             [ "$library $name" != "libfaketime.so.1 t_stdio" ] || continue
             program=$T_BIN/$name.beside
-            gcc -std=gnu11 -D_GNU_SOURCE -g -O1 -w $flags -o "$program" "$here/$name.c" -pthread || continue
+            compile "$name" "$name.beside" "${flags[@]}" || { failed+=" $name does not compile"; continue; }
             rm -rf "$work/plain"; mkdir -p "$work/plain/t"
             (cd "$work/plain/t" && T_HERE=$PWD T_MANAGED=$work/plain LD_PRELOAD=$found $limit "$program" < /dev/null > "$work/plain.out" 2> "$work/plain.err") || failed+=" $name: exit $? plain"
             for order in "$found:\$LD_PRELOAD" "\$LD_PRELOAD:$found"; do

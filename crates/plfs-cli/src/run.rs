@@ -159,14 +159,26 @@ pub fn load(program: &mut std::process::Command, preload: &Path) {
         libraries = prepend(&library, &libraries);
     }
     program.env("LD_PRELOAD", prepend(preload, &libraries));
-    // AddressSanitizer ends a program in which another library comes before its own; the last word
-    // counts, so what a user says stays.
-    let asked = std::env::var_os(ASAN_OPTIONS).unwrap_or_default();
-    program.env(ASAN_OPTIONS, prepend(Path::new("verify_asan_link_order=0"), &asked));
+    program.env(ASAN_OPTIONS, any_order(&std::env::var_os(ASAN_OPTIONS).unwrap_or_default()));
 }
 
 /// What AddressSanitizer's library in a program goes by.
 const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
+
+/// Asks AddressSanitizer not to end a program in which another library comes before its own, in
+/// front of what `asked` says: the last word counts, so that stays as it is.
+fn any_order(asked: &OsStr) -> OsString {
+    const ANY: &str = "verify_asan_link_order=0";
+    if asked.as_bytes().starts_with(ANY.as_bytes()) {
+        return asked.to_owned();
+    }
+    let mut all = OsString::from(ANY);
+    if !asked.is_empty() {
+        all.push(":");
+        all.push(asked);
+    }
+    all
+}
 
 /// The daemons by which launchers of MPI jobs start processes on other nodes, each behind the
 /// variable that says how it is started: Open MPI 4, and Open MPI 5 (PRRTE). They hand on no
@@ -179,9 +191,9 @@ const DAEMONS: [(&str, &str); 2] =
 /// and srun hand on the environment by themselves, Intel MPI's Hydra if it is told to.
 pub fn carry(program: &mut std::process::Command) {
     let is_ours = |name: &OsStr| {
-        let name = name.as_bytes();
-        [b"LD_PRELOAD".as_slice(), ASAN_OPTIONS.as_bytes()].contains(&name)
-            || name.starts_with(b"PLFS_") && name != b"PLFS_FLAT_CWD"
+        name == "LD_PRELOAD"
+            || name == ASAN_OPTIONS
+            || name.as_bytes().starts_with(b"PLFS_") && name != "PLFS_FLAT_CWD"
     };
     let mut words: BTreeMap<OsString, OsString> =
         std::env::vars_os().filter(|(name, _)| is_ours(name)).collect();
@@ -371,13 +383,13 @@ pub fn mpi_adapters(preload: &Path) -> Vec<String> {
     names
 }
 
-/// `first` in front of what `old`, a list for `LD_PRELOAD`, has; once.
-fn prepend(first: &Path, old: &OsStr) -> OsString {
-    let mut list = first.as_os_str().to_owned();
+/// `preload` in front of what `old`, a list for `LD_PRELOAD`, has; once.
+fn prepend(preload: &Path, old: &OsStr) -> OsString {
+    let mut list = preload.as_os_str().to_owned();
     for other in old
         .as_bytes()
         .split(|byte| b": ".contains(byte))
-        .filter(|other| !other.is_empty() && *other != first.as_os_str().as_bytes())
+        .filter(|other| !other.is_empty() && *other != preload.as_os_str().as_bytes())
     {
         list.push(":");
         list.push(OsStr::from_bytes(other));

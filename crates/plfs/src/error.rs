@@ -259,19 +259,17 @@ impl Error {
         matches!(self, Error::Io { errno: Errno::NOSPC | Errno::DQUOT, .. })
     }
 
-    /// Whether the storage did not do it, for whatever reason of its own.
-    pub(crate) fn is_io(&self) -> bool {
-        matches!(self, Error::Io { errno: Errno::IO | Errno::ROFS | Errno::STALE, .. })
+    /// Whether the storage has refused bytes that another target may take: it had no room, or,
+    /// where writers choose between targets, it is sick.
+    pub(crate) fn is_refused(&self, has_targets: bool) -> bool {
+        let is_sick =
+            matches!(self, Error::Io { errno: Errno::IO | Errno::ROFS | Errno::STALE, .. });
+        self.is_full() || has_targets && is_sick
     }
 
     /// Whether the storage gave no answer in time.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self, Error::Io { errno: Errno::TIMEDOUT, .. })
-    }
-
-    /// Whether the bytes may go where there is room, or an answer.
-    pub(crate) fn is_of_the_place(&self) -> bool {
-        self.is_full() || self.is_given_up()
     }
 
     /// What a decoder said against the bytes of the file at `path`.

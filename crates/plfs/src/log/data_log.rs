@@ -714,10 +714,9 @@ impl DataLog {
         left
     }
 
-    /// Whether what was refused by this error may go to another target: where writers choose
-    /// between them also what a sick one says.
+    /// Whether bytes that met this error may go to another target.
     fn may_go_elsewhere(&self, error: &Error) -> bool {
-        error.is_of_the_place() || (matches!(self.steering, Steers::Yes(_)) && error.is_io())
+        error.is_given_up() || error.is_refused(matches!(self.steering, Steers::Yes(_)))
     }
 
     fn leave_place(&mut self, at: SegmentRef) -> bool {

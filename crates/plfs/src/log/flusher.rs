@@ -623,9 +623,7 @@ fn settle(job: &Job, result: Result<()>, begun: Instant) {
                 }
             }
         }
-        Err(error)
-            if has_choice && (error.is_full() || (job.lane().is_some() && error.is_io())) =>
-        {
+        Err(error) if has_choice && error.is_refused(job.lane().is_some()) => {
             state.refused.push(Refused { segment, offset, bytes, error });
         }
         Err(error) => {
