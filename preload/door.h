@@ -72,10 +72,9 @@ void threads_one_ends(void);
 /* served.c */
 /* The process begins, with this environment. */
 void served_start(char *const envp[]);
-/* How many words of ours an environment lacks that has none of them, as that of `env -i`; and puts
- * them there, and says how many. */
-size_t served_words(char *const envp[]);
-size_t served_fill(char *words[]);
+/* Puts there, if `words` is not NULL, the words of ours that an environment lacks which has none of
+ * PLFS, as that of `env -i`. Returns how many they are. */
+size_t served_fill(char *words[], char *const envp[]);
 /* Can PLFS serve the program? By its path, by what execvp finds, or by a descriptor that has it;
  * dirfd is where the process is then. If not it has been told, and errno is EPERM: it must not be
  * started. */

@@ -23,7 +23,7 @@
 /* What of the environment says that there is PLFS, as it was at the start, one word after the
  * other. A program may change its own, and write over where it was. */
 static char *kept;
-static size_t kept_words, kept_bytes;
+static size_t kept_bytes;
 static bool refuses;
 
 static bool is_ours(const char *word)
@@ -31,10 +31,16 @@ static bool is_ours(const char *word)
 	return strncmp(word, "LD_PRELOAD=", 11) == 0 || strncmp(word, "PLFS_", 5) == 0;
 }
 
+/* Without it AddressSanitizer ends a program with LD_PRELOAD. What the program says itself stays. */
+static bool is_asan(const char *word)
+{
+	return strncmp(word, "ASAN_OPTIONS=", 13) == 0;
+}
+
 static bool is_kept(const char *word)
 {
 	/* A directory of this program alone. */
-	return is_ours(word) && strncmp(word, "PLFS_FLAT_CWD=", 14) != 0;
+	return (is_ours(word) || is_asan(word)) && strncmp(word, "PLFS_FLAT_CWD=", 14) != 0;
 }
 
 void served_start(char *const envp[])
@@ -61,23 +67,24 @@ void served_start(char *const envp[])
 			size_t len = strlen(envp[i]) + 1;
 			memcpy(kept + kept_bytes, envp[i], len);
 			kept_bytes += len;
-			kept_words++;
 		}
 }
 
-size_t served_words(char *const envp[])
+size_t served_fill(char *words[], char *const envp[])
 {
-	for (size_t i = 0; envp && envp[i]; i++)
+	bool has_asan = false;
+	for (size_t i = 0; envp && envp[i]; i++) {
 		if (is_ours(envp[i]))
 			return 0;
-	return kept_words;
-}
-
-size_t served_fill(char *words[])
-{
+		has_asan = has_asan || is_asan(envp[i]);
+	}
 	size_t n = 0;
 	for (char *at = kept; at < kept + kept_bytes; at += strlen(at) + 1)
-		words[n++] = at;
+		if (!has_asan || !is_asan(at)) {
+			if (words)
+				words[n] = at;
+			n++;
+		}
 	return n;
 }
 

@@ -227,12 +227,12 @@ static void words_leave(struct words **words)
 #define WITH_ENVIRONMENT(dirfd, envp, exec, failed) \
 	({ \
 		char *const *env_ = envp; \
-		size_t ours_ = door_thread.inside ? 0 : served_words(env_); \
+		size_t ours_ = door_thread.inside ? 0 : served_fill(NULL, env_); \
 		size_t count_ = ours_ || flat_is_known() ? count_of(env_) + ours_ : 0; \
 		WORDS(words_, 2 * count_ + 3); \
 		char **all_ = words_ ? words_->at : NULL, *text_ = NULL; \
 		if (all_ && ours_) { \
-			size_t n_ = served_fill(all_); \
+			size_t n_ = served_fill(all_, env_); \
 			for (size_t i_ = 0; n_ < count_; i_++) \
 				all_[n_++] = env_[i_]; \
 			all_[n_] = NULL; \

@@ -143,6 +143,15 @@ if is_wanted beside; then
                 head -5 "$work/mount.err" | show
             done
         done
+        # Nor does a child with AddressSanitizer need an environment; its own words stay.
+        if [ $library = asan ]; then
+            rm -rf "$work/mount"; mkdir -p "$work/mount/t"
+            printf '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { char *o = getenv("ASAN_OPTIONS"); return printf("%%s\\n", o ? o : "none") < 0; }\n' |
+                gcc -fsanitize=address -x c -o "$work/options" -
+            said=$(cd "$work/mount/t" && ASAN_OPTIONS=detect_leaks=0:color=never "$build/bin/plfs" run --mount "$work/mount" -- sh -c "env -i $work/options
+                env -i ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 $work/options" 2>&1 | xargs)
+            [ "$said" = "verify_asan_link_order=0:detect_leaks=0:color=never detect_leaks=0:verify_asan_link_order=0" ] || failed+=" env -i: $said"
+        fi
         result "beside $library" "$([ -z "$failed" ] && echo ok || echo fail)" "$failed"
     done
     unset ASAN_OPTIONS
