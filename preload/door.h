@@ -75,6 +75,11 @@ void served_start(char *const envp[]);
 /* Puts there, if `words` is not NULL, the words of ours that an environment lacks which has none of
  * PLFS, as that of `env -i`. Returns how many they are. */
 size_t served_fill(char *words[], char *const envp[]);
+/* What libc starts between the two has the words of ours, if the program's own environment lacks
+ * them. */
+void served_lend(void);
+void served_take_back(void);
+void served_after_fork_in_child(void);
 /* Can PLFS serve the program? By its path, by what execvp finds, or by a descriptor that has it;
  * dirfd is where the process is then. If not it has been told, and errno is EPERM: it must not be
  * started. */
@@ -129,6 +134,8 @@ static inline bool memory_is_there(const void *memory, size_t n, bool written)
 
 /* Can the string be read? Yes for NULL, which callees tell apart. If not, errno is EFAULT. */
 bool path_is_there(const char *path);
+/* Can the list and its words be read? */
+bool environment_is_there(char *const envp[]);
 
 /* Has the program ever asked for a cancellation of a thread? As long as it has not, reads and
  * writes need not look for one, which takes a fortieth of them, and other calls need not forbid it.

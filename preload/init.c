@@ -7,6 +7,13 @@
 
 static bool debug;
 
+/* AddressSanitizer's library asks for it, and would end a program in which another library comes
+ * before it. What the program itself has of that name, or ASAN_OPTIONS says, goes before. */
+EXPORT const char *__asan_default_options(void)
+{
+	return "verify_asan_link_order=0";
+}
+
 /* With PLFS_DEBUG=1: writes the text of a failure to descriptor 2 by system call. */
 void debug_last_error(int64_t rc)
 {
@@ -117,6 +124,7 @@ static void after_fork_in_child(void)
 	writers_after_fork_in_child();
 	fd_after_fork_in_child();
 	library_after_fork_in_child();
+	served_after_fork_in_child();
 	threads_after_fork_in_child();
 	after_fork();
 }

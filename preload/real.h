@@ -34,6 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <utime.h>
+#include <wordexp.h>
 #include <sys/inotify.h>
 #include <stdarg.h>
 #include <execinfo.h>

@@ -6,6 +6,7 @@
 #include "door.h"
 
 #include <elf.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/prctl.h>
 
@@ -31,16 +32,10 @@ static bool is_ours(const char *word)
 	return strncmp(word, "LD_PRELOAD=", 11) == 0 || strncmp(word, "PLFS_", 5) == 0;
 }
 
-/* Without it AddressSanitizer ends a program with LD_PRELOAD. What the program says itself stays. */
-static bool is_asan(const char *word)
-{
-	return strncmp(word, "ASAN_OPTIONS=", 13) == 0;
-}
-
 static bool is_kept(const char *word)
 {
 	/* A directory of this program alone. */
-	return (is_ours(word) || is_asan(word)) && strncmp(word, "PLFS_FLAT_CWD=", 14) != 0;
+	return is_ours(word) && strncmp(word, "PLFS_FLAT_CWD=", 14) != 0;
 }
 
 void served_start(char *const envp[])
@@ -72,20 +67,72 @@ void served_start(char *const envp[])
 
 size_t served_fill(char *words[], char *const envp[])
 {
-	bool has_asan = false;
-	for (size_t i = 0; envp && envp[i]; i++) {
+	for (size_t i = 0; envp && envp[i]; i++)
 		if (is_ours(envp[i]))
 			return 0;
-		has_asan = has_asan || is_asan(envp[i]);
-	}
 	size_t n = 0;
-	for (char *at = kept; at < kept + kept_bytes; at += strlen(at) + 1)
-		if (!has_asan || !is_asan(at)) {
-			if (words)
-				words[n] = at;
-			n++;
-		}
+	for (char *at = kept; at < kept + kept_bytes; at += strlen(at) + 1, n++)
+		if (words)
+			words[n] = at;
 	return n;
+}
+
+/* What libc starts by itself has the program's own environment, which is another list meanwhile if
+ * that has nothing of PLFS. The list is used again and never given back to the system, because
+ * another thread may be looking for a word in it. */
+static pthread_mutex_t lend_lock = PTHREAD_MUTEX_INITIALIZER;
+static char **lent, **own;
+static size_t lent_room;
+static int borrowers;
+static bool is_lent;
+
+static bool has_room(size_t words)
+{
+	if (words <= lent_room)
+		return true;
+	size_t bytes = lent_room * sizeof *lent;
+	for (bytes = bytes ? bytes : SMALL_PAGE; bytes < words * sizeof *lent;)
+		bytes *= 2;
+	char **room = (char **)RAW(SYS_mmap, NULL, bytes, (long)(PROT_READ | PROT_WRITE),
+		(long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
+	if (room == MAP_FAILED)
+		return false;
+	lent = room;
+	lent_room = bytes / sizeof *lent;
+	return true;
+}
+
+void served_lend(void)
+{
+	pthread_mutex_lock(&lend_lock);
+	size_t n = served_fill(NULL, environ), words = 0;
+	while (environ && environ[words])
+		words++;
+	is_lent = borrowers++ > 0 ? is_lent : n > 0 && has_room(n + words + 1);
+	if (is_lent && borrowers == 1) {
+		served_fill(lent, environ);
+		for (size_t i = 0; i < words; i++)
+			lent[n++] = environ[i];
+		lent[n] = NULL;
+		own = environ;
+		environ = lent;
+	}
+	pthread_mutex_unlock(&lend_lock);
+}
+
+void served_take_back(void)
+{
+	pthread_mutex_lock(&lend_lock);
+	/* Else the program has made another one of it meanwhile. */
+	if (--borrowers == 0 && is_lent && environ == lent)
+		environ = own;
+	pthread_mutex_unlock(&lend_lock);
+}
+
+void served_after_fork_in_child(void)
+{
+	lend_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	borrowers = 0;
 }
 
 /* Bytes at `offset` of the file, all or none. */

@@ -562,6 +562,20 @@ bool path_is_there(const char *path)
 	return false;
 }
 
+bool environment_is_there(char *const envp[])
+{
+	signals_see_faults();
+	for (size_t i = 0; envp; i++) {
+		if (!memory_is_there(&envp[i], sizeof *envp, false))
+			return false;
+		if (!envp[i])
+			break;
+		if (!path_is_there(envp[i]))
+			return false;
+	}
+	return true;
+}
+
 /* Cancellation. libplfs is not made to be unwound, and a read or a write does not forbid it. So
  * what libplfs calls of libc that is a cancellation point comes through a wrapper, which makes none
  * of it there; tests/preload `cancellation_points` reads what it imports. */

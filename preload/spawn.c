@@ -227,8 +227,11 @@ static void words_leave(struct words **words)
 #define WITH_ENVIRONMENT(dirfd, envp, exec, failed) \
 	({ \
 		char *const *env_ = envp; \
-		size_t ours_ = door_thread.inside ? 0 : served_fill(NULL, env_); \
-		size_t count_ = ours_ || flat_is_known() ? count_of(env_) + ours_ : 0; \
+		/* One that cannot be read is the kernel's to refuse. */ \
+		bool is_there_ = !door_thread.inside && environment_is_there(env_); \
+		size_t ours_ = is_there_ ? served_fill(NULL, env_) : 0; \
+		bool is_flat_ = is_there_ && flat_is_known(); \
+		size_t count_ = ours_ || is_flat_ ? count_of(env_) + ours_ : 0; \
 		WORDS(words_, 2 * count_ + 3); \
 		char **all_ = words_ ? words_->at : NULL, *text_ = NULL; \
 		if (all_ && ours_) { \
@@ -238,9 +241,10 @@ static void words_leave(struct words **words)
 			all_[n_] = NULL; \
 			env_ = all_; \
 		} \
-		char *const *given = words_ ? flat_environment(dirfd, env_, all_ + count_ + 1, \
-						      count_, &text_) \
-					    : NULL; \
+		char *const *given = words_ && is_flat_ \
+					     ? flat_environment(dirfd, env_, all_ + count_ + 1, \
+						       count_, &text_) \
+					     : env_; \
 		__typeof__(exec) rc_ = words_ ? exec : failed; \
 		int saved_ = errno; \
 		if (text_) \
@@ -547,6 +551,11 @@ EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
 
 EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
 {
+	/* As libc has it. */
+	if (fd < 0 || !argv || !envp) {
+		errno = EINVAL;
+		return -1;
+	}
 	COMMIT_AND_EXEC(
 		WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH), -1));
 }
@@ -596,9 +605,11 @@ EXPORT int execle(const char *path, const char *first, ...)
 	return execve(path, argv, envp);
 }
 
-/* For what libc starts with its own environment. */
-static void put_environment(void)
+/* What libc starts with the program's own environment has what loads libplfs, and says where it is
+ * in a flat directory. */
+static void lend_environment(void)
 {
+	served_lend();
 	char *text = NULL;
 	if (!flat_is_known())
 		return;
@@ -614,26 +625,42 @@ static void put_environment(void)
 
 EXPORT int system(const char *command)
 {
-	put_environment();
 	/* As where there is no shell. */
 	if (command && !served_at(AT_FDCWD, "/bin/sh", 0, environ))
 		return 127 << 8;
+	lend_environment();
 	share_with_process(SHARED_ALL);
 	int rc = REAL(system)(command);
 	signals_after_system();
 	shared_with_process();
+	served_take_back();
 	return rc;
 }
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
-	put_environment();
 	if (!served_at(AT_FDCWD, "/bin/sh", 0, environ))
 		return NULL;
+	lend_environment();
 	share_with_process(SHARED_ALL);
 	FILE *fp = REAL(popen)(command, mode);
 	shared_with_process();
+	served_take_back();
 	return fp;
+}
+
+/* Its commands are programs, too. */
+EXPORT int wordexp(const char *words, wordexp_t *result, int flags)
+{
+	bool starts = path_is_there(words) && strpbrk(words, "`(") && !(flags & WRDE_NOCMD);
+	if (!starts)
+		return REAL(wordexp)(words, result, flags);
+	lend_environment();
+	share_with_process(SHARED_ALL);
+	int rc = REAL(wordexp)(words, result, flags);
+	shared_with_process();
+	served_take_back();
+	return rc;
 }
 
 EXPORT void _exit(int status)

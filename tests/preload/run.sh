@@ -143,14 +143,13 @@ if is_wanted beside; then
                 head -5 "$work/mount.err" | show
             done
         done
-        # Nor does a child with AddressSanitizer need an environment; its own words stay.
+        # AddressSanitizer takes the order also where the program says other things to it, or
+        # nothing of an environment is left.
         if [ $library = asan ]; then
             rm -rf "$work/mount"; mkdir -p "$work/mount/t"
-            printf '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { char *o = getenv("ASAN_OPTIONS"); return printf("%%s\\n", o ? o : "none") < 0; }\n' |
-                gcc -fsanitize=address -x c -o "$work/options" -
-            said=$(cd "$work/mount/t" && ASAN_OPTIONS=detect_leaks=0:color=never "$build/bin/plfs" run --mount "$work/mount" -- sh -c "env -i $work/options
-                env -i ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 $work/options" 2>&1 | xargs)
-            [ "$said" = "verify_asan_link_order=0:detect_leaks=0:color=never detect_leaks=0:verify_asan_link_order=0" ] || failed+=" env -i: $said"
+            printf '#include <stdio.h>\nint main(void) { return puts("runs") < 0; }\n' | gcc -fsanitize=address -x c -o "$work/runs" -
+            said=$("$build/bin/plfs" run --mount "$work/mount" -- sh -c "env -u ASAN_OPTIONS $work/runs; ASAN_OPTIONS=color=never $work/runs; env -i $work/runs" 2>&1 | xargs)
+            [ "$said" = "runs runs runs" ] || failed+=" environments: $said"
         fi
         result "beside $library" "$([ -z "$failed" ] && echo ok || echo fail)" "$failed"
     done
@@ -160,7 +159,7 @@ fi
 # calls.def names exactly what the library exports.
 if is_wanted calls; then
     list=$(awk '$1 == "wrap" { print $2 }' "$here/../../preload/calls.def" | sort)
-    if difference=$(diff <(echo "$list") <(nm -D --defined-only "$preload" | awk '{ print $3 }' | sort)); then
+    if difference=$(diff <(echo "$list") <(nm -D --defined-only "$preload" | awk '$3 !~ /^__asan_/ { print $3 }' | sort)); then
         result calls ok
     else
         result calls fail "$difference"

@@ -159,25 +159,6 @@ pub fn load(program: &mut std::process::Command, preload: &Path) {
         libraries = prepend(&library, &libraries);
     }
     program.env("LD_PRELOAD", prepend(preload, &libraries));
-    program.env(ASAN_OPTIONS, any_order(&std::env::var_os(ASAN_OPTIONS).unwrap_or_default()));
-}
-
-/// What AddressSanitizer's library in a program goes by.
-const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
-
-/// Asks AddressSanitizer not to end a program in which another library comes before its own, in
-/// front of what `asked` says: the last word counts, so that stays as it is.
-fn any_order(asked: &OsStr) -> OsString {
-    const ANY: &str = "verify_asan_link_order=0";
-    if asked.as_bytes().starts_with(ANY.as_bytes()) {
-        return asked.to_owned();
-    }
-    let mut all = OsString::from(ANY);
-    if !asked.is_empty() {
-        all.push(":");
-        all.push(asked);
-    }
-    all
 }
 
 /// The daemons by which launchers of MPI jobs start processes on other nodes, each behind the
@@ -191,9 +172,8 @@ const DAEMONS: [(&str, &str); 2] =
 /// and srun hand on the environment by themselves, Intel MPI's Hydra if it is told to.
 pub fn carry(program: &mut std::process::Command) {
     let is_ours = |name: &OsStr| {
-        name == "LD_PRELOAD"
-            || name == ASAN_OPTIONS
-            || name.as_bytes().starts_with(b"PLFS_") && name != "PLFS_FLAT_CWD"
+        let name = name.as_bytes();
+        name == b"LD_PRELOAD" || name.starts_with(b"PLFS_") && name != b"PLFS_FLAT_CWD"
     };
     let mut words: BTreeMap<OsString, OsString> =
         std::env::vars_os().filter(|(name, _)| is_ours(name)).collect();

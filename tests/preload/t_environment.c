@@ -1,0 +1,110 @@
+/* What is started with an environment that the program has emptied, or that is no memory. libc's own
+ * starts (system, popen, wordexp) got one without LD_PRELOAD, read superblocks and wrote over them. */
+#include "t.h"
+
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <wordexp.h>
+
+extern char **environ;
+
+static void tell(const char *what)
+{
+	char text[100];
+	int fd = open("f", O_RDONLY);
+	ssize_t n = read(fd, text, sizeof text - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = 0;
+	printf("%s: %zd %s\n", what, n, text);
+	fflush(stdout);
+}
+
+static void start_all(const char *what)
+{
+	char **before = environ, text[100] = "";
+	size_t words = 0, now = 0;
+	while (before && before[words])
+		words++;
+	int fd = open("f", O_RDWR | O_CREAT | O_TRUNC, 0644);
+	printf("%zd\n", write(fd, "hello\n", 6));
+	close(fd);
+	printf("system %d\n", system("cat f; echo more >> f"));
+	FILE *fp = popen("cat f; echo pipe >> f", "r");
+	size_t n = fread(text, 1, sizeof text - 1, fp);
+	printf("popen %zu %d %s", n, pclose(fp), text);
+	wordexp_t found;
+	printf("wordexp %d\n", wordexp("$(cat f) `echo word >> f`", &found, 0));
+	for (size_t i = 0; i < found.we_wordc; i++)
+		printf("word %s\n", found.we_wordv[i]);
+	wordfree(&found);
+	while (environ && environ[now])
+		now++;
+	printf("environ is as before: %d %d\n", environ == before, now == words);
+	tell(what);
+}
+
+static void *many(void *of)
+{
+	for (int i = 0; i < 10; i++)
+		if (system("cat f > /dev/null && test \"$(head -c 5 f)\" = hello") != 0)
+			return "wrong";
+	return NULL;
+}
+
+static void refused(const char *what, char **envp)
+{
+	char *argv[] = {"true", NULL};
+	int fd = open("/bin/true", O_RDONLY), rc;
+	pid_t pid;
+	rc = execve("/bin/true", argv, envp);
+	printf("%s: execve %d %d", what, rc, errno);
+	rc = execve("./nowhere", argv, envp);
+	printf(", %d %d", rc, errno);
+	rc = execvpe("true", argv, envp);
+	printf(", execvpe %d %d", rc, errno);
+	rc = execveat(fd, "", argv, envp, AT_EMPTY_PATH);
+	printf(", execveat %d %d", rc, errno);
+	rc = (int)syscall(SYS_execve, "/bin/true", argv, envp);
+	printf(", syscall %d %d", rc, errno);
+	printf(", spawn %d\n", posix_spawn(&pid, "/bin/true", NULL, NULL, argv, envp));
+	fflush(stdout);
+	close(fd);
+}
+
+int main(void)
+{
+	char *none[] = {NULL}, *path[] = {"PATH=/bin:/usr/bin", NULL}, *argv[] = {"true", NULL};
+	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	munmap(pages + 4096, 4096);
+	char **ends = (char **)(pages + 4096) - 2, *word[] = {"A=b", (char *)16, NULL};
+	ends[0] = ends[1] = "C=d";
+	refused("no pointer", (char **)8);
+	refused("no end", ends);
+	refused("no word", word);
+	/* Which Linux takes for an empty one, and fexecve does not. */
+	int fd = open("/bin/true", O_RDONLY), rc = fexecve(fd, argv, NULL);
+	printf("fexecve %d %d\n", rc, errno);
+	close(fd);
+	start_all("as it is");
+	environ = path;
+	start_all("PATH alone");
+	environ = none;
+	start_all("empty");
+	pthread_t threads[4];
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, many, NULL);
+	for (int i = 0; i < 4; i++) {
+		void *said;
+		pthread_join(threads[i], &said);
+		printf("thread: %s\n", said ? (char *)said : "right");
+	}
+	printf("environ is as before: %d\n", environ == none);
+	environ = NULL;
+	start_all("NULL");
+	clearenv();
+	start_all("cleared");
+	return 0;
+}
