@@ -17,7 +17,7 @@ use plfs_index::{Stretch, Sums};
 use super::LogSet;
 use super::journal::{Buffer, Journal};
 use crate::error::{At, Error, Result};
-use crate::store::rates::{self, Rates};
+use crate::store::rates::{self, Rates, WINDOW};
 use crate::store::{self, Errno, StoreFile};
 use crate::sync::plain::mpsc::{Receiver, RecvTimeoutError, channel};
 use crate::sync::{
@@ -33,11 +33,6 @@ pub(super) const THREADS: usize = 2;
 const LOOKS: u32 = 16;
 /// And at least so often.
 pub(super) const LOOKS_EVERY: Duration = Duration::from_secs(1);
-
-/// So long is measured at once. 200 ms: storage that is limited to a rate, and most that has a
-/// cache, takes much at once and then nothing for a tenth of a second; a MiB alone was between 12
-/// and 320 MB/s on targets of 42 MB/s, and what came within 100 ms 21 to 50, as two threads write.
-const WINDOW: Duration = Duration::from_millis(200);
 
 /// What one writer has under way, and its first failure.
 #[derive(Debug, Default)]
@@ -73,9 +68,23 @@ struct Window {
     busy: Duration,
     /// When the last ones were there.
     until: Option<Instant>,
-    /// A moment since which some were nearly always, and what the target had got from all until
-    /// then.
-    since: Option<(Instant, u64)>,
+    /// A moment since which some were nearly always.
+    since: Option<Moment>,
+}
+
+/// A moment, and what a target had got from all writers until then.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    at: Instant,
+    got: u64,
+}
+
+impl Moment {
+    fn now(job: &Job) -> Moment {
+        let steered = job.target.steered.as_ref();
+        let got = steered.map_or(0, |steered| steered.rates.bytes(steered.target));
+        Moment { at: Instant::now(), got }
+    }
 }
 
 /// A buffer that the store has not taken.
@@ -502,9 +511,9 @@ impl Flusher {
     }
 
     fn run(&'static self, job: Arc<Job>) {
-        let begun = Instant::now();
+        let begun = Moment::now(&job);
         let result = write(&job);
-        let took = begun.elapsed();
+        let took = begun.at.elapsed();
         if let Some(steered) = job.target.steered.as_ref().filter(|it| it.is_measure) {
             steered.rates.took(steered.target, took);
         }
@@ -595,7 +604,7 @@ fn write(job: &Job) -> Result<()> {
 }
 
 /// What comes of a job that its thread has ended.
-fn settle(job: &Job, result: Result<()>, begun: Instant) {
+fn settle(job: &Job, result: Result<()>, begun: Moment) {
     let Some(mut bytes) = job.take() else { return };
     let Target { segment, offset, has_choice, has_sums, .. } = job.target;
     let mut sums = Sums::default();
@@ -637,9 +646,9 @@ fn settle(job: &Job, result: Result<()>, begun: Instant) {
 
 impl State {
     /// Takes note that the target of a job that was begun then has its bytes.
-    fn measure(&mut self, job: &Job, begun: Instant) {
+    fn measure(&mut self, job: &Job, begun: Moment) {
         let Some(steered) = job.target.steered.as_ref().filter(|it| it.is_measure) else { return };
-        let (target, done) = (steered.target, Instant::now());
+        let (rates, target, done) = (&steered.rates, steered.target, Instant::now());
         let at = self.windows.iter().position(|window| window.target == target);
         let at = at.unwrap_or_else(|| {
             let busy = Duration::ZERO;
@@ -648,28 +657,30 @@ impl State {
         });
         let window = &mut self.windows[at];
         let bytes = job.target.pace.map_or(job.length as u64, |(_, length)| length);
-        let of_all = steered.rates.got(target, bytes);
+        let got = rates.got(target, bytes);
         // Of jobs that ran at the same time each moment counts once.
-        let since = window.until.map_or(begun, |until| until.max(begun));
-        if window.until.is_none_or(|until| until + WINDOW / 4 < begun) {
+        let since = window.until.map_or(begun.at, |until| until.max(begun.at));
+        if window.until.is_none_or(|until| until + WINDOW / 4 < begun.at) {
             window.since = None;
         }
-        let (first, before) = *window.since.get_or_insert((done, of_all));
+        let first = *window.since.get_or_insert(begun);
         window.bytes += bytes;
         window.busy += done.saturating_duration_since(since);
         window.until = Some(done);
-        if window.busy >= WINDOW {
-            // What this writer got while it waited, and what all got meanwhile: the target can do
-            // no less than either.
-            let of = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
+        if window.busy < WINDOW {
+            return;
+        }
+        let of = |bytes: u64, time: Duration| bytes as f64 / time.as_secs_f64().max(1e-9);
+        let time = done.saturating_duration_since(first.at);
+        let all = (time * 2 >= WINDOW).then(|| of(got.wrapping_sub(first.got), time));
+        // What this writer got while it waited, and what all got meanwhile: the target can do no
+        // less than either. Its own part alone says nothing where others write, too.
+        if all.is_some() || rates.writers_of(target) <= 1 || rates.rate(target).is_none() {
             let own = of(window.bytes, window.busy);
-            let (time, others) =
-                (done.saturating_duration_since(first), of_all.wrapping_sub(before));
-            let all = if time * 2 >= WINDOW { of(others, time) } else { 0.0 };
-            steered.rates.note(target, own.max(all));
-            window.since = Some((done, of_all));
-            (window.bytes, window.busy) = (0, Duration::ZERO);
+            rates.note(target, own.max(all.unwrap_or(0.0)));
             self.is_measured = true;
         }
+        window.since = Some(Moment { at: done, got });
+        (window.bytes, window.busy) = (0, Duration::ZERO);
     }
 }
