@@ -262,7 +262,9 @@ bool path_is_managed(int dirfd, const char *path);
 int path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
-/* The descriptor of a file of a pack that a path as /proc/self/fd/3 or /dev/stdin names, or -1. */
+/* The number that a path as /proc/self/fd/3 or /dev/stdin names, or -1; takes no lock. */
+int path_descriptor(const char *path);
+/* The same if it is a file of a pack. */
 int path_of_packed(const char *path);
 /* Is a call on this path for libplfs? In a managed directory, or perhaps a name elsewhere. */
 bool path_is_ours(int dirfd, const char *path, int at_flags);

@@ -97,22 +97,15 @@ static bool may_be_descriptors(const char *path)
 							    (path[5] == 'f' || path[6] == 't')));
 }
 
-int path_of_packed(const char *path)
+int path_descriptor(const char *path)
 {
 	static const char *const streams[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
-	if (atomic_load(&fd_limit) <= 0)
-		return -1;
-	int saved = errno;
-	bool there = may_be_descriptors(path) && path_is_there(path);
-	errno = saved;
-	if (!there || !path || path[0] != '/')
-		return -1;
 	const char *device = after(path, "/dev/");
-	if (device ? *device != 'f' && !after(device, "std") : path[1] != 'p')
+	if (device ? *device != 'f' && !after(device, "std") : path[0] != '/' || path[1] != 'p')
 		return -1;
 	for (int fd = 0; fd < 3; fd++)
 		if (!strcmp(path, streams[fd]))
-			return fd_is_packed(fd) ? fd : -1;
+			return fd;
 	const char *at = after(path, "/dev/fd/");
 	at = at ? at : after(path, "/proc/self/fd/");
 	at = at ? at : after(path, "/proc/thread-self/fd/");
@@ -121,7 +114,18 @@ int path_of_packed(const char *path)
 	if (!at)
 		return -1;
 	long fd = number(&at);
-	return fd >= 0 && fd < FD_TABLE_LEN && !*at && fd_is_packed((int)fd) ? (int)fd : -1;
+	return fd >= 0 && fd < FD_TABLE_LEN && !*at ? (int)fd : -1;
+}
+
+int path_of_packed(const char *path)
+{
+	if (atomic_load(&fd_limit) <= 0)
+		return -1;
+	int saved = errno;
+	bool there = may_be_descriptors(path) && path_is_there(path);
+	errno = saved;
+	int fd = there && path ? path_descriptor(path) : -1;
+	return fd >= 0 && fd_is_packed(fd) ? fd : -1;
 }
 
 bool path_may_be_name(int dirfd, const char *path, int at_flags)

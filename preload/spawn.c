@@ -7,6 +7,7 @@
 #include "own_stack.h"
 
 #include <linux/futex.h>
+#include <linux/sched.h>
 #include <pthread.h>
 #include <pty.h>
 #include <sched.h>
@@ -688,7 +689,7 @@ EXPORT void abort(void)
 /* posix_spawn runs its file actions inside libc, on kernel descriptors; for placeholders that is
  * right. Only an open of one of our paths is not: it would create a plain file or truncate a
  * superblock. libc's list of actions cannot be read, so we keep our own beside it. If it holds such
- * an open, the file is opened here and the child gets it by dup2. */
+ * an open, the child is ours instead of libc's: see start_ours. */
 enum action_kind {
 	ADD_OPEN,
 	ADD_CLOSE,
@@ -852,42 +853,17 @@ static int set_aside(const struct actions *a, int fd)
 {
 	int n = -1;
 	for (int from = SPAWN_FD_LEAST; n < 0 && from >= 0; from -= SPAWN_FD_LEAST)
-		for (int least = from; (n = fcntl(fd, F_DUPFD_CLOEXEC, least)) >= 0;
-			least = n + 1) {
+		for (long least = from;
+			(n = (int)RAW(SYS_fcntl, (long)fd, (long)F_DUPFD_CLOEXEC, least)) >= 0;
+			least = n + 1L) {
 			if (!is_named(a, n))
 				break;
-			door_close(n);
+			RAW(SYS_close, (long)n);
 		}
 	int saved = n < 0 ? EMFILE : errno;
-	door_close(fd);
+	RAW(SYS_close, (long)fd);
 	errno = saved;
 	return n;
-}
-
-/* Closes what is open from `least` on, but for what later actions need, and for the arenas of the
- * descriptions that the child inherits. libplfs's own descriptors are closed by exec. */
-static int close_from(
-	posix_spawn_file_actions_t *out, int least, const int *opened, int opened_count)
-{
-	int dir = open_fd_paths();
-	if (dir < 0)
-		return errno;
-	char buf[1024];
-	long n;
-	int rc = 0;
-	while (rc == 0 && (n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
-		for (long at = 0; rc == 0 && at < n;) {
-			struct dirent64 *e = (struct dirent64 *)(buf + at);
-			at += e->d_reclen;
-			int fd = e->d_name[0] == '.' ? -1 : atoi(e->d_name);
-			bool stays = fd < least || fd == dir || fd_is_owned(fd);
-			for (int i = 0; i < opened_count; i++)
-				stays = stays || fd == opened[i];
-			if (!stays)
-				rc = REAL(posix_spawn_file_actions_addclose)(out, fd);
-		}
-	RAW(SYS_close, dir);
-	return rc;
 }
 
 /* The descriptor of this process that action i has as fd, or -1. */
@@ -904,61 +880,23 @@ static int parents_number(const struct actions *a, int i, int fd)
 	return fd;
 }
 
-/* The last action before i that opens or closes fd in the child, or -1. */
-static int last_on(const struct actions *a, int i, int fd)
-{
-	while (--i >= 0) {
-		const struct action *x = &a->v[i];
-		if (x->kind == ADD_DUP2		   ? x->to == fd
-			: x->kind == ADD_CLOSEFROM ? x->fd <= fd
-						   : x->kind <= ADD_CLOSE && x->fd == fd)
-			return i;
-	}
-	return -1;
-}
-
-static bool is_open_before(const struct actions *a, int i, int fd)
-{
-	int last = last_on(a, i, fd);
-	if (last < 0)
-		return RAW(SYS_fcntl, (long)fd, (long)F_GETFD) >= 0 && !fd_is_owned(fd);
-	return a->v[last].kind == ADD_OPEN || a->v[last].kind == ADD_DUP2;
-}
-
-/* Does exec close what action i, an open, leaves at its number? libc opens the lowest one that is
- * free, and where that is another one dup2 takes O_CLOEXEC away. */
-static bool is_closed_by_exec(const struct actions *a, int i)
-{
-	int fd = a->v[i].fd, n = 0;
-	if (!(a->v[i].flags & O_CLOEXEC) || last_on(a, a->n, fd) != i)
-		return false;
-	while (n < fd && is_open_before(a, i, n))
-		n++;
-	return n == fd;
-}
-
 /* Action i is a change of the directory: *dir becomes where relative paths begin after it, as a
  * descriptor of this process that takes the place of the one before, or -1 if that cannot be known:
- * the child does not get there, or from a directory that the child itself opens. `out` gets libc's
- * form, unless it is NULL. Returns an errno. */
-static int follow(const struct actions *a, int i, int *dir, posix_spawn_file_actions_t *out)
+ * the child does not get there, or from a directory that the child itself opens. */
+static void follow(const struct actions *a, int i, int *dir)
 {
 	const struct action *x = &a->v[i];
 	__attribute__((cleanup(place_free))) struct place place = {0};
 	const char *path = x->path;
-	int from = path ? *dir : parents_number(a, i, x->fd), rc = 0;
+	int from = path ? *dir : parents_number(a, i, x->fd);
 	if (path && (*dir != -1 || *path == '/') &&
 		place_next(&place, *dir, path, PLFS_PLACE_FOLLOW))
 		path = place.at;
 	int next = (int)RAW(SYS_openat, (long)from, path ? path : ".",
 		(long)(O_PATH | O_DIRECTORY | O_CLOEXEC));
-	if (out)
-		rc = path ? REAL(posix_spawn_file_actions_addchdir_np)(out, path)
-			  : REAL(posix_spawn_file_actions_addfchdir_np)(out, x->fd);
 	if (*dir >= 0)
 		RAW(SYS_close, (long)*dir);
 	*dir = next < 0 ? -1 : set_aside(a, next);
-	return rc;
 }
 
 /* Where the child is when it starts its program, as a descriptor that is to be closed, or AT_FDCWD
@@ -968,92 +906,8 @@ static int directory_after(const struct actions *a)
 	int dir = AT_FDCWD;
 	for (int i = 0; a && i < a->n; i++)
 		if (a->v[i].kind == ADD_CHDIR || a->v[i].kind == ADD_FCHDIR)
-			follow(a, i, &dir, NULL);
+			follow(a, i, &dir);
 	return dir;
-}
-
-/* Why action i, which is libc's, fails in the child, as far as can be told here; 0: it does not. */
-static int fails(const struct actions *a, int i, int dir)
-{
-	const struct action *x = &a->v[i];
-	int fd = x->kind == ADD_DUP2 ? parents_number(a, i, x->fd) : -1;
-	if (fd >= 0 && RAW(SYS_fcntl, (long)fd, (long)F_GETFD) < 0)
-		return EBADF;
-	/* The child's descriptors have to say what their names lead to, and an open before this one
-	 * may make the file. */
-	bool looks = x->kind == ADD_OPEN && (dir != -1 || x->path[0] == '/') &&
-		     strncmp(x->path, "/dev/", 5) != 0 && strncmp(x->path, "/proc/", 6) != 0;
-	for (int j = 0; j <= i && looks; j++)
-		looks = a->v[j].kind != ADD_OPEN || !(a->v[j].flags & O_CREAT);
-	if (looks && RAW(SYS_faccessat, (long)dir, x->path, (long)F_OK) < 0)
-		return errno == ENOENT || errno == ENOTDIR ? errno : 0;
-	return 0;
-}
-
-/* Fills `out` with libc's form of the actions, with opens of our paths done here; their descriptors
- * go to `opened`, behind what else the child needs. Returns an errno. */
-__attribute__((noinline)) static int translate(
-	const struct actions *a, posix_spawn_file_actions_t *out, int *opened, int *opened_count)
-{
-	/* Where relative paths begin. */
-	int dir = AT_FDCWD;
-	int rc = 0;
-	for (int i = 0; i < a->n && rc == 0; i++) {
-		const struct action *x = &a->v[i];
-		switch (x->kind) {
-		case ADD_OPEN:
-			if ((dir == -1 && x->path[0] != '/') || !path_is_ours(dir, x->path, 0)) {
-				/* Before a file of ours is made or cut for what comes after it. */
-				rc = fails(a, i, dir);
-				if (rc == 0)
-					rc = REAL(posix_spawn_file_actions_addopen)(
-						out, x->fd, x->path, x->flags, x->mode);
-				break;
-			}
-			int fd = door_openat(dir, x->path, x->flags | O_CLOEXEC, x->mode);
-			fd = fd < 0 ? -1 : set_aside(a, fd);
-			if (fd < 0) {
-				rc = errno;
-				break;
-			}
-			opened[(*opened_count)++] = fd;
-			rc = REAL(posix_spawn_file_actions_adddup2)(out, fd, x->fd);
-			break;
-		case ADD_CLOSE:
-			rc = REAL(posix_spawn_file_actions_addclose)(out, x->fd);
-			break;
-		case ADD_DUP2:
-			rc = fails(a, i, dir);
-			if (rc == 0)
-				rc = REAL(posix_spawn_file_actions_adddup2)(out, x->fd, x->to);
-			break;
-		case ADD_CHDIR:
-		case ADD_FCHDIR:
-			rc = follow(a, i, &dir, out);
-			break;
-		case ADD_CLOSEFROM:
-			rc = close_from(out, x->fd, opened, *opened_count);
-			for (int j = 0; j < i && rc == 0; j++) {
-				const struct action *y = &a->v[j];
-				int put = y->kind == ADD_OPEN	? y->fd
-					  : y->kind == ADD_DUP2 ? y->to
-								: -1;
-				if (put >= x->fd)
-					rc = REAL(posix_spawn_file_actions_addclose)(out, put);
-			}
-			break;
-		case ADD_TCSETPGRP:
-			rc = REAL(posix_spawn_file_actions_addtcsetpgrp_np)(out, x->fd);
-			break;
-		}
-	}
-	/* Ours are there by dup2. */
-	for (int i = 0; i < a->n && rc == 0; i++)
-		if (a->v[i].kind == ADD_OPEN && is_closed_by_exec(a, i))
-			rc = REAL(posix_spawn_file_actions_addclose)(out, a->v[i].fd);
-	if (dir >= 0)
-		RAW(SYS_close, (long)dir);
-	return rc;
 }
 
 typedef int spawn_call(pid_t *restrict, const char *restrict,
@@ -1066,9 +920,12 @@ struct start {
 	pid_t *pid;
 	const posix_spawn_file_actions_t *fa;
 	const posix_spawnattr_t *attr;
-	/* What `fa` holds. libc gets something else instead, if it is translated. */
+	/* What `fa` holds. */
 	const struct actions *actions;
-	bool is_translated;
+	/* Is the child ours? */
+	bool by_us;
+	/* The errno of its exec, if it is known that there is no such program; else 0. */
+	int no_program;
 	/* Where the child is: directory_after. */
 	int dir;
 };
@@ -1081,25 +938,507 @@ static void pass_locks(const struct actions *a)
 			lock_pass(a->v[i].fd, a->v[i].to);
 }
 
+/* --- The child of a list with opens of ours --- */
+
+/* What an action does, it does only if all before it, and the attributes, have succeeded: a file is
+ * made or cut then, and the first failure is the caller's. So they happen where and when libc has
+ * them happen, in the child and in order; but what only libplfs can do the child asks of its
+ * parent, which waits for it, and gets as a descriptor in a message.
+ *
+ * The child has a copy of the memory, in which others may have held any lock, or the memory itself:
+ * it makes system calls and nothing else. Handlers registered for fork do not run, as for libc's
+ * child. */
+struct child {
+	const struct start *start;
+	char *path;
+	char *const *argv, *const *envp;
+	/* Where it asks, and its program if that is a copy in memory: no action has the numbers.
+	 * And its parent's end. */
+	int socket, image, parents;
+	/* Of the program's thread. */
+	uint64_t mask;
+	/* Room for a path. */
+	char *room;
+	bool has_moved;
+};
+
+/* From the child: the number of an action, and what comes with it; or ENDS, and an errno. From the
+ * parent: an errno, 0 and a descriptor, or BY_CHILD. */
+struct note {
+	int action, says;
+};
+#define ENDS (-1)
+#define BY_CHILD (-1)
+
+enum passes {
+	PASSES_NOTHING,
+	/* Where relative paths begin. */
+	PASSES_DIRECTORY,
+	/* What the path names, as /dev/fd/3: the number is the child's. */
+	PASSES_FILE
+};
+
+struct letter {
+	struct msghdr head;
+	struct iovec text;
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(int))];
+	} passed;
+};
+
+static struct msghdr *address(struct letter *letter, struct note *note)
+{
+	memset(letter, 0, sizeof *letter);
+	letter->text = (struct iovec){note, sizeof *note};
+	letter->head = (struct msghdr){.msg_iov = &letter->text,
+		.msg_iovlen = 1,
+		.msg_control = letter->passed.room,
+		.msg_controllen = sizeof letter->passed.room};
+	return &letter->head;
+}
+
+/* The same with a descriptor; -1: none. */
+static struct msghdr *address_with(struct letter *letter, struct note *note, int fd)
+{
+	struct msghdr *head = address(letter, note);
+	if (fd < 0) {
+		head->msg_control = NULL;
+		head->msg_controllen = 0;
+		return head;
+	}
+	struct cmsghdr *c = CMSG_FIRSTHDR(head);
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof fd);
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	return head;
+}
+
+/* False: there is nobody at the other end. *fd is what came with the note, or -1. */
+static bool receive(int socket, struct note *note, int flags, int *fd)
+{
+	struct letter letter;
+	struct msghdr *head = address(&letter, note);
+	long n;
+	*fd = -1;
+	while ((n = RAW(SYS_recvmsg, (long)socket, head, (long)flags)) < 0 && errno == EINTR)
+		;
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(head) : NULL;
+	if (c && c->cmsg_len == CMSG_LEN(sizeof *fd))
+		memcpy(fd, CMSG_DATA(c), sizeof *fd);
+	return n == sizeof *note;
+}
+
+/* The parent does action i, or says why it does not; BY_CHILD: it is for the child. A descriptor
+ * that comes has O_CLOEXEC if `flags` has it. */
+static int ask(const struct child *child, int i, int flags, int *fd)
+{
+	struct letter letter;
+	struct note note = {i, PASSES_NOTHING};
+	const char *path = child->start->actions->v[i].path;
+	int here = -1, passed = path_descriptor(path);
+	*fd = -1;
+	if (child->has_moved && *path != '/') {
+		passed = here = (int)RAW(
+			SYS_openat, (long)AT_FDCWD, ".", (long)(O_PATH | O_CLOEXEC));
+		if (here < 0)
+			return errno;
+		note.says = PASSES_DIRECTORY;
+	} else if (passed >= 0) {
+		if (RAW(SYS_fcntl, (long)passed, (long)F_GETFD) < 0)
+			return BY_CHILD;
+		note.says = PASSES_FILE;
+	}
+	bool is_sent = RAW(SYS_sendmsg, (long)child->socket, address_with(&letter, &note, passed),
+			       (long)MSG_NOSIGNAL) == sizeof note;
+	if (here >= 0)
+		RAW(SYS_close, (long)here);
+	int how = flags & O_CLOEXEC ? MSG_CMSG_CLOEXEC : 0;
+	if (!is_sent || !receive(child->socket, &note, how, fd))
+		return ECHILD;
+	/* It came, and there is no number for it. */
+	return note.says == 0 && *fd < 0 ? EMFILE : note.says;
+}
+
+/* An action of the child: 0, or an errno. They do what libc's do (sysdeps/unix/sysv/linux/spawni.c
+ * of glibc). */
+static int child_opens(const struct child *child, int i)
+{
+	const struct action *x = &child->start->actions->v[i];
+	RAW(SYS_close, (long)x->fd);
+	int fd, failed = ask(child, i, x->flags, &fd);
+	if (failed == BY_CHILD) {
+		fd = (int)RAW(SYS_openat, (long)AT_FDCWD, x->path, (long)x->flags, (long)x->mode);
+		failed = fd < 0 ? errno : 0;
+	}
+	if (failed || fd == x->fd)
+		return failed;
+	if (RAW(SYS_dup3, (long)fd, (long)x->fd, 0L) < 0)
+		return errno;
+	return RAW(SYS_close, (long)fd) < 0 ? errno : 0;
+}
+
+/* Only of a number that there cannot be an error is one. */
+static int child_closes(int fd)
+{
+	struct rlimit limit;
+	if (RAW(SYS_close, (long)fd) == 0)
+		return 0;
+	int failed = errno;
+	RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit);
+	return fd < 0 || (unsigned)fd >= limit.rlim_cur ? failed : 0;
+}
+
+static int child_duplicates(int fd, int to)
+{
+	if (fd != to)
+		return RAW(SYS_dup3, (long)fd, (long)to, 0L) < 0 ? errno : 0;
+	long flags = RAW(SYS_fcntl, (long)fd, (long)F_GETFD);
+	return flags < 0 || RAW(SYS_fcntl, (long)fd, (long)F_SETFD, flags & ~FD_CLOEXEC) < 0 ? errno
+											     : 0;
+}
+
+static int child_moves(struct child *child, int i)
+{
+	const struct action *x = &child->start->actions->v[i];
+	int fd = x->fd, failed = BY_CHILD;
+	if (x->kind == ADD_CHDIR)
+		failed = ask(child, i, O_CLOEXEC, &fd);
+	if (failed == BY_CHILD && x->kind == ADD_CHDIR)
+		failed = RAW(SYS_chdir, x->path) < 0 ? errno : 0;
+	else if (failed == BY_CHILD || failed == 0)
+		failed = RAW(SYS_fchdir, (long)fd) < 0 ? errno : 0;
+	if (x->kind == ADD_CHDIR && fd >= 0)
+		RAW(SYS_close, (long)fd);
+	child->has_moved = true;
+	return failed;
+}
+
+/* But for libplfs's: its own are closed by exec, and with the arenas the program finds the
+ * descriptions that it inherits. Closing changes the directory while it is read, so it is read
+ * until a pass closes nothing. */
+static int child_closes_from(const struct child *child, int least)
+{
+	int dir = open_fd_paths();
+	if (dir < 0)
+		return errno;
+	char buf[1024];
+	long n;
+	for (bool again = true; again;) {
+		again = false;
+		RAW(SYS_lseek, (long)dir, 0L, (long)SEEK_SET);
+		while ((n = RAW(SYS_getdents64, (long)dir, buf, sizeof buf)) > 0)
+			for (long at = 0; at < n;) {
+				struct dirent64 *e = (struct dirent64 *)(buf + at);
+				at += e->d_reclen;
+				int fd = e->d_name[0] == '.' ? -1 : atoi(e->d_name);
+				if (fd >= least && fd != dir && fd != child->socket &&
+					fd != child->image && !fd_is_owned(fd) &&
+					RAW(SYS_close, (long)fd) == 0)
+					again = true;
+			}
+	}
+	RAW(SYS_close, (long)dir);
+	return 0;
+}
+
+static pid_t group_of(const posix_spawnattr_t *attr)
+{
+	short flags = 0;
+	pid_t group = 0;
+	if (attr && posix_spawnattr_getflags(attr, &flags) == 0 && (flags & POSIX_SPAWN_SETPGROUP))
+		posix_spawnattr_getpgroup(attr, &group);
+	return group;
+}
+
+static int child_does(struct child *child, int i)
+{
+	const struct action *x = &child->start->actions->v[i];
+	switch (x->kind) {
+	case ADD_OPEN:
+		return child_opens(child, i);
+	case ADD_CLOSE:
+		return child_closes(x->fd);
+	case ADD_DUP2:
+		return child_duplicates(x->fd, x->to);
+	case ADD_CHDIR:
+	case ADD_FCHDIR:
+		return child_moves(child, i);
+	case ADD_CLOSEFROM:
+		return child_closes_from(child, x->fd);
+	case ADD_TCSETPGRP:
+		break;
+	}
+	pid_t group = group_of(child->start->attr);
+	group = group ? group : (pid_t)RAW(SYS_getpgid, 0L);
+	return RAW(SYS_ioctl, (long)x->fd, (long)TIOCSPGRP, &group) < 0 ? errno : 0;
+}
+
+/* The actions of signals: a handler of the program's must not run in the child, which has its
+ * memory and its descriptors. All are blocked until exec. */
+static void child_drops_handlers(const sigset_t *defaults)
+{
+	for (int sig = 1; sig < NSIG; sig++) {
+		struct sigaction action;
+		if (REAL(sigaction)(sig, NULL, &action) < 0 || action.sa_handler == SIG_DFL ||
+			(action.sa_handler == SIG_IGN && sigismember(defaults, sig) != 1))
+			continue;
+		action = (struct sigaction){.sa_handler = SIG_DFL};
+		REAL(sigaction)(sig, &action, NULL);
+	}
+}
+
+/* 0, or an errno. *mask becomes what the program is to have. */
+static int child_takes_attributes(const posix_spawnattr_t *attr, sigset_t *mask)
+{
+	sigset_t defaults;
+	short flags = 0;
+	struct sched_param parameters = {0};
+	int policy = 0;
+	sigemptyset(&defaults);
+	if (attr)
+		posix_spawnattr_getflags(attr, &flags);
+	if (flags & POSIX_SPAWN_SETSIGDEF)
+		posix_spawnattr_getsigdefault(attr, &defaults);
+	child_drops_handlers(&defaults);
+	if (flags & POSIX_SPAWN_SETSIGMASK)
+		posix_spawnattr_getsigmask(attr, mask);
+	if (flags & (POSIX_SPAWN_SETSCHEDPARAM | POSIX_SPAWN_SETSCHEDULER))
+		posix_spawnattr_getschedparam(attr, &parameters);
+	if (flags & POSIX_SPAWN_SETSCHEDULER) {
+		posix_spawnattr_getschedpolicy(attr, &policy);
+		if (RAW(SYS_sched_setscheduler, 0L, (long)policy, &parameters) < 0)
+			return errno;
+	} else if ((flags & POSIX_SPAWN_SETSCHEDPARAM) &&
+		   RAW(SYS_sched_setparam, 0L, &parameters) < 0) {
+		return errno;
+	}
+	if ((flags & POSIX_SPAWN_SETSID) && RAW(SYS_setsid) < 0)
+		return errno;
+	if ((flags & POSIX_SPAWN_SETPGROUP) && RAW(SYS_setpgid, 0L, (long)group_of(attr)) < 0)
+		return errno;
+	if ((flags & POSIX_SPAWN_RESETIDS) &&
+		(RAW(SYS_setresuid, -1L, RAW(SYS_getuid), -1L) < 0 ||
+			RAW(SYS_setresgid, -1L, RAW(SYS_getgid), -1L) < 0))
+		return errno;
+	return 0;
+}
+
+/* As posix_spawnp, which looks along PATH: what is no program for the kernel is none for a shell.
+ */
+static int child_finds(const struct child *child)
+{
+	const char *dir = getenv("PATH"), *name = child->path;
+	dir = dir ? dir : "/bin:/usr/bin";
+	size_t len = strlen(name);
+	if (len == 0)
+		return ENOENT;
+	if (len > NAME_MAX)
+		return ENAMETOOLONG;
+	bool is_forbidden = false;
+	int failed = ENOENT;
+	for (bool more = true; more;) {
+		size_t n = strcspn(dir, ":");
+		more = dir[n] == ':';
+		if (n < PATH_MAX) {
+			memcpy(child->room, dir, n);
+			child->room[n] = '/';
+			memcpy(child->room + n + (n > 0), name, len + 1);
+			RAW(SYS_execve, child->room, child->argv, child->envp);
+			failed = errno;
+			is_forbidden = is_forbidden || failed == EACCES;
+			if (failed != EACCES && failed != ENOENT && failed != ESTALE &&
+				failed != ENOTDIR && failed != ENODEV && failed != ETIMEDOUT)
+				return failed;
+		}
+		dir += n + 1;
+	}
+	return is_forbidden ? EACCES : failed;
+}
+
+/* Becomes the program, or returns an errno. */
+static int child_runs(struct child *child)
+{
+	const struct start *s = child->start;
+	sigset_t mask;
+	sigemptyset(&mask);
+	memcpy(&mask, &child->mask, sizeof child->mask);
+	int failed = child_takes_attributes(s->attr, &mask);
+	for (int i = 0; s->actions && i < s->actions->n && failed == 0; i++)
+		failed = child_does(child, i);
+	if (failed || s->no_program)
+		return failed ? failed : s->no_program;
+	RAW(SYS_rt_sigprocmask, (long)SIG_SETMASK, &mask, NULL, sizeof child->mask);
+	if (s->call == REAL(posix_spawnp) && !strchr(child->path, '/'))
+		return child_finds(child);
+	RAW(SYS_execve, child->path, child->argv, child->envp);
+	return errno;
+}
+
+/* What the child asks for, with what it has passed: 0 and *fd, an errno, or BY_CHILD. */
+static int do_for_child(const struct action *x, enum passes passes, int passed, int *fd)
+{
+	const char *path = x->path;
+	char of_file[FD_PATH_ROOM];
+	int dir = passes == PASSES_DIRECTORY ? passed : AT_FDCWD;
+	if (passes != PASSES_NOTHING && passed < 0)
+		return EMFILE;
+	if (passes == PASSES_FILE)
+		path = fd_path(of_file, passed);
+	if (x->kind == ADD_OPEN) {
+		bool is_ours = path_is_ours(dir, path, 0);
+		if (!is_ours && passes == PASSES_FILE) {
+			/* A file of a pack. */
+			adopt_passed(passed);
+			is_ours = fd_is_packed(passed);
+		}
+		if (!is_ours)
+			return BY_CHILD;
+		*fd = door_openat(dir, path, x->flags | O_CLOEXEC, x->mode);
+		return *fd < 0 ? errno : 0;
+	}
+	__attribute__((cleanup(place_free))) struct place place = {0};
+	if (!place_next(&place, dir, path, PLFS_PLACE_FOLLOW))
+		return BY_CHILD;
+	*fd = (int)RAW(
+		SYS_openat, (long)AT_FDCWD, place.at, (long)(O_PATH | O_DIRECTORY | O_CLOEXEC));
+	return *fd < 0 ? errno : 0;
+}
+
+/* Until the child has its program, which closes the other end, or says why not. What is opened for
+ * it goes to `opened`: it stays open as long, so that the files are in use. */
+static int serve_child(const struct actions *a, int socket, int *opened, int *opened_count)
+{
+	struct note note;
+	int passed;
+	while (receive(socket, &note, MSG_CMSG_CLOEXEC, &passed)) {
+		if (note.action == ENDS)
+			return note.says;
+		struct letter letter;
+		int fd = -1;
+		note.says = do_for_child(&a->v[note.action], (enum passes)note.says, passed, &fd);
+		if (passed >= 0)
+			door_close(passed);
+		if (fd >= 0)
+			opened[(*opened_count)++] = fd;
+		/* By our sendmsg, which commits, and gives the position to the kernel. */
+		if (sendmsg(socket, address_with(&letter, &note, fd), MSG_NOSIGNAL) < 0) {
+			note.says = errno;
+			if (RAW(SYS_sendmsg, (long)socket, address_with(&letter, &note, -1),
+				    (long)MSG_NOSIGNAL) < 0)
+				break;
+		}
+	}
+	return 0;
+}
+
+/* Of glibc 2.39. */
+#ifndef POSIX_SPAWN_SETCGROUP
+#define POSIX_SPAWN_SETCGROUP 0x100
+#endif
+extern int posix_spawnattr_getcgroup_np(const posix_spawnattr_t *, int *) __attribute__((weak));
+
+static int run_child(void *argument)
+{
+	struct child *child = argument;
+	struct letter letter;
+	RAW(SYS_close, (long)child->parents);
+	struct note note = {ENDS, child_runs(child)};
+	RAW(SYS_sendmsg, (long)child->socket, address_with(&letter, &note, -1), (long)MSG_NOSIGNAL);
+	RAW(SYS_exit_group, 127L);
+	return 0;
+}
+
+/* A fork without handlers, into the control group that the attributes have. A child that asks
+ * nothing has the memory itself, as libc's: a copy takes long if that is large. */
+static pid_t clone_child(struct child *child)
+{
+	const struct actions *a = child->start->actions;
+	const posix_spawnattr_t *attr = child->start->attr;
+	struct clone_args how = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD};
+	short flags = 0;
+	int group;
+	if (attr)
+		posix_spawnattr_getflags(attr, &flags);
+	bool asks = false,
+	     has_group = (flags & POSIX_SPAWN_SETCGROUP) && posix_spawnattr_getcgroup_np;
+	for (int i = 0; a && i < a->n; i++)
+		asks = asks || a->v[i].kind == ADD_OPEN || a->v[i].kind == ADD_CHDIR;
+	if (!asks && !has_group) {
+		/* The child may be killed in a call. */
+		struct thread_state state = door_thread;
+		pid_t pid = REAL(clone)(run_child, child->room + ROOM_BYTES,
+			CLONE_VM | CLONE_VFORK | SIGCHLD, child);
+		door_thread = state;
+		return pid;
+	}
+	if (has_group) {
+		posix_spawnattr_getcgroup_np(attr, &group);
+		how.cgroup = (uint64_t)group;
+	}
+	pid_t pid = has_group ? (pid_t)RAW(SYS_clone3, &how, sizeof how)
+			      : (pid_t)RAW(SYS_clone, (long)SIGCHLD, NULL, NULL, NULL, NULL);
+	if (pid == 0)
+		run_child(child);
+	return pid;
+}
+
+/* Sets the process off that runs child_runs. Returns an errno. No fork of another thread is to have
+ * the child's end: this process would wait for it. */
+static int begin_child(struct child *child, pid_t *pid)
+{
+	int ends[2], failed = 0;
+	spawn_lock();
+	if (RAW(SYS_socketpair, (long)AF_UNIX, (long)(SOCK_SEQPACKET | SOCK_CLOEXEC), 0L, ends) < 0)
+		failed = errno;
+	if (!failed) {
+		child->parents = ends[0];
+		child->socket = set_aside(child->start->actions, ends[1]);
+		*pid = child->socket < 0 ? -1 : clone_child(child);
+		failed = *pid < 0 ? errno : 0;
+		if (child->socket >= 0)
+			RAW(SYS_close, (long)child->socket);
+		if (failed)
+			RAW(SYS_close, (long)ends[0]);
+	}
+	spawn_unlock();
+	return failed;
+}
+
 /* The actions are not to reach `image`, which the child needs; -1: nothing. */
-__attribute__((noinline)) static int start_translated(
+__attribute__((noinline)) static int start_ours(
 	const struct start *s, const char *path, char *const argv[], char *const envp[], int image)
 {
-	posix_spawn_file_actions_t translated;
-	int *opened = calloc((size_t)s->actions->n + 1, sizeof *opened), opened_count = 1;
-	int rc = opened ? REAL(posix_spawn_file_actions_init)(&translated) : ENOMEM;
+	ROOM(room);
+	size_t count = s->actions ? (size_t)s->actions->n : 0;
+	int *opened = calloc(count + 1, sizeof *opened), opened_count = 0;
+	struct child child = {s, (char *)path, argv, envp, -1, image, -1, 0, room, false};
+	int rc = room && opened ? 0 : ENOMEM, cancel;
+	pid_t pid = -1;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	if (rc == 0) {
-		opened[0] = image;
-		rc = translate(s->actions, &translated, opened, &opened_count);
 		share_with_process(SHARED_ALL);
 		pass_locks(s->actions);
-		if (rc == 0)
-			rc = s->call(s->pid, path, &translated, s->attr, argv, envp);
-		shared_with_process();
-		REAL(posix_spawn_file_actions_destroy)(&translated);
-		for (int i = 1; i < opened_count; i++)
+		/* As long as libc blocks them. */
+		signals_block_all(&child.mask);
+		rc = begin_child(&child, &pid);
+		if (rc == 0) {
+			rc = serve_child(s->actions, child.parents, opened, &opened_count);
+			RAW(SYS_close, (long)child.parents);
+			if (rc != 0)
+				while (RAW(SYS_wait4, (long)pid, NULL, 0L, NULL) < 0 &&
+					errno == EINTR)
+					;
+			else if (s->pid)
+				*s->pid = pid;
+		}
+		for (int i = 0; i < opened_count; i++)
 			door_close(opened[i]);
+		signals_restore(&child.mask);
+		shared_with_process();
 	}
+	pthread_setcancelstate(cancel, NULL);
 	free(opened);
 	return rc;
 }
@@ -1107,13 +1446,21 @@ __attribute__((noinline)) static int start_translated(
 static int start(
 	const struct start *s, const char *path, char *const argv[], char *const envp[], int image)
 {
-	if (s->is_translated)
-		return start_translated(s, path, argv, envp, image);
+	if (s->by_us)
+		return start_ours(s, path, argv, envp, image);
 	share_with_process(SHARED_ALL);
 	pass_locks(s->actions);
 	int rc = s->call(s->pid, path, s->fa, s->attr, argv, envp);
 	shared_with_process();
 	return rc;
+}
+
+/* What comes before the exec is done, and that fails with errno. */
+static int start_in_vain(const struct start *s, const char *path)
+{
+	struct start in_vain = *s;
+	in_vain.no_program = errno;
+	return start_ours(&in_vain, path, NULL, NULL, -1);
 }
 
 /* A program in a container is made ready here. */
@@ -1123,7 +1470,7 @@ static int spawn_program(const struct start *s, const char *path, char *const ar
 	ROOM(room);
 	struct program *p = (struct program *)room;
 	if (!p || !find_program(s->dir, path, p))
-		return errno == ENOEXEC ? start(s, path, argv, envp, -1) : errno;
+		return start_in_vain(s, path);
 	if (p->interpreter) {
 		WORDS(words, count_of(argv) + 4);
 		if (!words)
@@ -1133,7 +1480,7 @@ static int spawn_program(const struct start *s, const char *path, char *const ar
 			return can_interpret(s->dir, p->interpreter, scripts)
 				       ? spawn_program(
 						 s, p->interpreter, words->at, envp, scripts + 1)
-				       : errno;
+				       : start_in_vain(s, path);
 		return served_at(s->dir, p->interpreter, 0, envp)
 			       ? start(s, p->interpreter, words->at, envp, -1)
 			       : EPERM;
@@ -1154,7 +1501,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	spawn_lock();
 	struct actions *a = fa ? find_actions(fa) : NULL;
 	spawn_unlock();
-	struct start s = {call, pid, fa, attr, a, false, directory_after(a)};
+	struct start s = {call, pid, fa, attr, a, false, 0, directory_after(a)};
 	bool is_there = path && path_is_there(path) && *path;
 	/* posix_spawnp looks along PATH. */
 	bool looks = call == REAL(posix_spawnp) && is_there && !strchr(path, '/');
@@ -1172,16 +1519,16 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		for (int i = 0; a && i < a->n; i++) {
 			const struct action *x = &a->v[i];
 			moves = moves || x->kind == ADD_CHDIR || x->kind == ADD_FCHDIR;
-			s.is_translated = s.is_translated ||
-					  (x->kind == ADD_CHDIR &&
-						  path_is_managed(AT_FDCWD, x->path)) ||
-					  (x->kind == ADD_OPEN &&
-						  (moves || path_is_ours(AT_FDCWD, x->path, 0))) ||
-					  (x->kind == ADD_CLOSEFROM &&
-						  (is_ours || atomic_load(&fd_limit) > 0));
+			s.by_us = s.by_us ||
+				  (x->kind == ADD_CHDIR && path_is_managed(AT_FDCWD, x->path)) ||
+				  (x->kind == ADD_OPEN &&
+					  (moves || path_descriptor(x->path) >= 0 ||
+						  path_is_ours(AT_FDCWD, x->path, 0))) ||
+				  (x->kind == ADD_CLOSEFROM &&
+					  (is_ours || atomic_load(&fd_limit) > 0));
 		}
 		/* The child is told where it is. */
-		s.is_translated = s.is_translated || (moves && flat_is_known());
+		s.by_us = s.by_us || (moves && flat_is_known());
 		/* From here on paths are what the kernel takes them for. */
 		s.call = is_ours ? REAL(posix_spawn) : call;
 		rc = WITH_ENVIRONMENT(s.dir, envp,
