@@ -17,8 +17,8 @@ static int descriptors(void)
 	return n;
 }
 
-/* Waits until at most `limit` are open, for a minute at most. The thread that commits has others for
- * a moment, which is long where others write to the same disk. Returns the last count. */
+/* Waits until at most `limit` are open, for a minute at most. The thread that commits has others
+ * for a moment, which is long where others write to the same disk. Returns the last count. */
 static int settle(int limit)
 {
 	int many = descriptors();

@@ -1,5 +1,6 @@
-/* What is started with an environment that the program has emptied, or that is no memory. libc's own
- * starts (system, popen, wordexp) got one without LD_PRELOAD, read superblocks and wrote over them. */
+/* What is started with an environment that the program has emptied, or that is no memory. libc's
+ * own starts (system, popen, wordexp) got one without LD_PRELOAD, read superblocks and wrote over
+ * them. */
 #include "t.h"
 
 #include <pthread.h>

@@ -449,8 +449,8 @@ mod tests {
         assert_eq!((target(4), rates.find(Path::new("/5"))), (Some(all[4]), None));
     }
 
-    /// Eight writers of a target noted forty windows a second, and the target's rate was that of the
-    /// last 75 ms: alike targets differed threefold, and writers moved.
+    /// Eight writers of a target noted forty windows a second, and its rate was that of the last
+    /// 75 ms: alike targets differed threefold, and writers moved.
     #[test]
     fn a_measurement_weighs_by_time_however_many_writers_make_it() {
         let rates = page();
