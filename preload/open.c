@@ -624,13 +624,37 @@ int door_own(struct ofd *o, int fd)
 	return rc;
 }
 
-/* fd is about to be closed, or to be something else, while another thread may be in a call on o, or
- * another number be its: if its file is plain, it gets a descriptor that stays. */
-static void own_before_close(struct ofd *o, int fd)
+/* Another number of the program's that is o's; -1: there is none. */
+static int number_beside(struct ofd *o, int fd)
 {
-	/* Without a number left for it: it must not use what comes to be at this one. */
-	if (door_own(o, fd) < 0)
-		door_own(o, -1);
+	int limit = atomic_load(&fd_limit);
+	for (int other = 0; other < limit; other++)
+		if (other != fd && fd_is_at(other, o))
+			return other;
+	return -1;
+}
+
+/* fd is about to be closed, or to be something else, while another thread may be in a call on o, or
+ * another number be its: if its file is plain, it gets a descriptor that stays. Where there is none
+ * left it goes on with another number of the program's, until that is closed, which waits for
+ * `lending`. False: it has neither. */
+static bool own_before_close(struct ofd *o, int fd)
+{
+	if (door_own(o, fd) >= 0)
+		return true;
+	int other = number_beside(o, fd);
+	return other >= 0 && PLFS(plfs_door_go_on(o->file, other, 0)) >= 0;
+}
+
+/* own_before_close has found nothing, and the caller has `mine` references. What others are about
+ * to do with o is EBADF, as it is for who comes after a close: it must not be done to what comes to
+ * be at fd. */
+static void own_nothing(struct ofd *o, int mine)
+{
+	if (atomic_load(&o->refs) == mine)
+		return;
+	PLFS(plfs_commit(o->file));
+	door_own(o, -1);
 }
 
 void door_lend_numbers(void)
@@ -660,7 +684,9 @@ void door_leave_number(int fd)
 	struct ofd *o = container_at(fd);
 	if (!o)
 		return;
-	own_before_close(o, fd);
+	/* One is the table's. Nobody else's: who forgets the number closes the handle. */
+	if (!own_before_close(o, fd))
+		own_nothing(o, 2);
 	ofd_put(o);
 }
 
@@ -713,11 +739,13 @@ int door_close(int fd)
 		return REAL(close)(fd);
 	}
 	word_lock(&lending);
-	if (atomic_load(&o->refs) > 1)
-		own_before_close(o, fd);
+	/* A thread is in a call on it, and there is no descriptor: libplfs keeps this one so long.
+	 */
+	bool is_kept = atomic_load(&o->refs) > 1 && !own_before_close(o, fd) &&
+		       PLFS(plfs_door_go_on(o->file, fd, 1)) == 1;
 	word_unlock(&lending);
 	int rc = ofd_put(o);
-	int closed = (int)RAW(SYS_close, (long)fd);
+	int closed = is_kept ? 0 : (int)RAW(SYS_close, (long)fd);
 	/* Before the number can be another file's: who has read the placeholder meanwhile, which
 	 * is in no entry any more, looks. */
 	atomic_fetch_add(&fd_installs, 1);
@@ -786,6 +814,17 @@ EXPORT int dup(int fd)
 	return install_copy(REAL(dup)(fd), o);
 }
 
+/* What is at fd, of which the caller has a reference, is closed before something else is put there:
+ * there is no descriptor for its file. */
+static void close_first(int fd, struct ofd *o)
+{
+	struct ofd *gone = detach_at_position(fd);
+	if (gone)
+		ofd_put(gone);
+	own_nothing(o, 1);
+	tell_loss(ofd_put(o));
+}
+
 /* The kernel's call. The number may be free to the program, and one that libplfs has for a moment
  * in another thread: a call that opens something, moves it up and closes the low number. */
 static int dup_to_number(int from, int to, int flags, bool three)
@@ -825,9 +864,11 @@ static int door_dup_to(int from, int to, int flags, bool three)
 	struct ofd *o = ofd_get(from);
 	struct ofd *old = ofd_get(to);
 	word_lock(&lending);
-	if (old) {
-		own_before_close(old, to);
+	if (old && own_before_close(old, to)) {
 		lock_drop(old, to);
+	} else if (old) {
+		close_first(to, old);
+		old = NULL;
 	}
 	/* For other threads it is one step: the table never says of a placeholder that it is a
 	 * plain file. So a container is put there before the kernel does it, and taken out after.

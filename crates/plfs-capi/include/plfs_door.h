@@ -402,6 +402,18 @@ int plfs_door_pin(plfs_file *file, const char *why);
 int plfs_door_own(plfs_file *file, int fd);
 
 /**
+ * Where [`plfs_door_own`] finds no descriptor: the handle goes on with `fd`, as if it had been
+ * opened with that number. `keeps` is not 0: the number is PLFS's from now on, and closed with the
+ * handle. Waits for calls that use the other number. 1: it does, 0: it needs none, or has one of
+ * its own.
+ *
+ * Requires:
+ * `file` is a handle, `fd` is open on its file by the same open. Unless it keeps the number that
+ * stays open until plfs_door_own or this is called again; if it does, the program uses it no more.
+ */
+int plfs_door_go_on(plfs_file *file, int fd, int keeps);
+
+/**
  * Takes back what [`plfs_door_own`] gave a handle on a file that is plain still: it uses `fd` as
  * if it had been opened with that. For who is about to take a lock of the process on the file,
  * which a close of any descriptor, by exec too, would drop.

@@ -1,6 +1,7 @@
 //! Plain files that are used through the kernel (preload/, mpi/)
 
 use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
 use plfs_core::store::{Errno, PosixFile, StoreFile};
@@ -209,6 +210,40 @@ pub unsafe extern "C" fn plfs_door_own(file: *mut PlfsFile, fd: c_int) -> c_int 
         };
         drop(handle.file.replace_open(Arc::new(own)));
         *owns = true;
+        Ok(1)
+    }) as c_int
+}
+
+/// Where [`plfs_door_own`] finds no descriptor: the handle goes on with `fd`, as if it had been
+/// opened with that number. `keeps` is not 0: the number is PLFS's from now on, and closed with the
+/// handle. Waits for calls that use the other number. 1: it does, 0: it needs none, or has one of
+/// its own.
+///
+/// # Safety
+/// `file` is a handle, `fd` is open on its file by the same open. Unless it keeps the number that
+/// stays open until plfs_door_own or this is called again; if it does, the program uses it no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_go_on(file: *mut PlfsFile, fd: c_int, keeps: c_int) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { handle(file)? };
+        let mut owns = handle.owns.lock().unwrap_or_else(PoisonError::into_inner);
+        if *owns || !handle.file.was_plain() {
+            return Ok(0);
+        }
+        *owns = keeps != 0;
+        let file = match *owns {
+            true => {
+                // SAFETY: the caller's promise.
+                let kept = unsafe { OwnedFd::from_raw_fd(fd) };
+                // Of an open descriptor that does not fail.
+                let _ = rustix::io::fcntl_setfd(&kept, rustix::io::FdFlags::CLOEXEC);
+                PosixFile::own(kept)
+            }
+            // SAFETY: the caller's promise.
+            false => unsafe { PosixFile::lent(fd) },
+        };
+        drop(handle.file.replace_open(Arc::new(file)));
         Ok(1)
     }) as c_int
 }
