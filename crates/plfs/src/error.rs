@@ -249,9 +249,21 @@ impl Error {
         }
     }
 
+    /// Whether a call failed before it did anything, for what others take and give back: there was
+    /// no descriptor, or no memory to open something. Nothing is lost, and it can be made again.
+    /// ENOMEM of a write or a sync may be the storage's, which says it once.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Error::Io { errno: Errno::NOMEM, op, .. } => op.starts_with("open"),
+            Error::Io { errno, .. } => is_of_descriptors(*errno),
+            Error::Unreachable { why, .. } => why.is_passing(),
+            _ => false,
+        }
+    }
+
     /// Whether a sync failed, of which the kernel tells the next one nothing.
     pub(crate) fn is_of_sync(&self) -> bool {
-        matches!(self, Error::Io { op: "sync", .. })
+        matches!(self, Error::Io { op: "sync", .. }) && !self.is_passing()
     }
 
     /// Whether the storage had no room.
@@ -314,6 +326,12 @@ pub(crate) fn is_of_the_moment(errno: Errno) -> bool {
         errno,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR | Errno::AGAIN | Errno::TIMEDOUT
     )
+}
+
+/// Whether there was no descriptor: what was to be done was not begun, as only what opens something
+/// says it.
+pub(crate) fn is_of_descriptors(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE)
 }
 
 /// What an error number means for this path, in words.

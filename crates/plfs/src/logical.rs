@@ -109,6 +109,8 @@ pub(crate) struct LogicalFile {
     /// The thread of `autocommit` will commit it.
     pub(crate) watched: AtomicBool,
     pace: Mutex<Pace>,
+    /// So much waits for a commit that there is to be one before the next write: the last failed.
+    overdue: AtomicBool,
     /// Held by that thread as long as it uses the file, and by who must be the last to use it. Not
     /// there as long as the thread has never heard of the file.
     pub(crate) committing: OnceLock<Arc<Mutex<()>>>,
@@ -227,6 +229,7 @@ impl LogicalFile {
             in_place: OnceLock::new(),
             given_horizon: Mutex::new(None),
             watched: AtomicBool::new(false),
+            overdue: AtomicBool::new(false),
             pace: Mutex::default(),
             committing: OnceLock::new(),
             container,
@@ -745,6 +748,7 @@ impl LogicalFile {
 
     /// Writes `bytes` at the end of the file: gives where, and how many were taken.
     pub(crate) fn append(self: &Arc<Self>, bytes: &[u8]) -> Result<(u64, usize)> {
+        self.commit_overdue()?;
         self.look_for_truncates()?;
         let size = || self.size_and_cut();
         let (offset, written) = self.ordered_writer(Wanted::Any)?.append(bytes, size)?;
@@ -757,8 +761,19 @@ impl LogicalFile {
     }
 
     fn record(self: &Arc<Self>, write: impl FnOnce(&Writer) -> Result<Written>) -> Result<usize> {
+        self.commit_overdue()?;
         let written = self.with_writer(write)?;
         self.recorded(written)
+    }
+
+    /// Without it who never finds a descriptor for the index log would write until there is no
+    /// memory.
+    fn commit_overdue(&self) -> Result<()> {
+        if self.overdue.load(Ordering::Relaxed) {
+            self.commit(Durability::Visible)?;
+            self.overdue.store(false, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn recorded(self: &Arc<Self>, written: Written) -> Result<usize> {
@@ -770,11 +785,13 @@ impl LogicalFile {
         self.written();
         if written.should_commit
             && let Err(error) = self.commit(Durability::Visible)
-            && read(&self.writer).as_ref().is_none_or(|writer| writer.check().is_err())
         {
-            return Err(error);
+            if read(&self.writer).as_ref().is_none_or(|writer| writer.check().is_err()) {
+                return Err(error);
+            }
+            // Without room for a commit, that shows at the next call: these bytes were taken.
+            self.overdue.store(true, Ordering::Relaxed);
         }
-        // Without room for a commit, that shows at the next call: these bytes were taken.
         Ok(written.bytes)
     }
 

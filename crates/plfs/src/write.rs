@@ -180,6 +180,8 @@ struct State {
     /// Where the last block ends that this process appended and has not made durable; 0 if there
     /// is none.
     index_unsynced: u64,
+    /// A block of this process was appended, and not yet [confirmed](Committing::finish).
+    is_unconfirmed: bool,
     poison: Option<Error>,
     /// [`Writer::failed`].
     failed: Arc<AtomicBool>,
@@ -227,6 +229,7 @@ impl Writer {
             is_doubtful: false,
             announced: false,
             index_unsynced: 0,
+            is_unconfirmed: false,
             poison: None,
             failed: failed.clone(),
             era: Era::default(),
@@ -440,10 +443,12 @@ impl Writer {
         self.dirty.load(Ordering::Acquire)
     }
 
-    /// Whether there are records that no index log has.
+    /// Whether there are records that no index log has, or a commit of which nobody knows that the
+    /// node owned the log set still.
     pub fn has_uncommitted(&self) -> bool {
         let state = lock(&self.state);
-        state.poison.is_none() && !(state.records.is_empty() && state.frozen.is_empty())
+        let has_records = !(state.records.is_empty() && state.frozen.is_empty());
+        state.poison.is_none() && (has_records || state.is_unconfirmed)
     }
 
     /// How many bytes all writes had.
@@ -502,7 +507,8 @@ impl Writer {
     /// [`Committing::sync_data`], [`Committing::append`], [`Committing::sync_index`]; one that is
     /// no sync goes without those of that name. What is frozen goes into the index of this process
     /// at once, and no reader may freeze between a freeze and an append that takes all. The first
-    /// error poisons the writer.
+    /// error poisons the writer, unless it is a [passing](Error::is_passing) one: then the next
+    /// commit takes all that this one was to take.
     pub fn begin_commit(&self) -> Committing<'_> {
         let _turn = lock(&self.committing);
         Committing { writer: self, _turn, frozen: 0, taken: None, data: Durability::Visible }
@@ -583,6 +589,7 @@ impl Writer {
         let (stamp, end) = self.set.append_index(segments, &records, data)?;
         state.announced = true;
         state.index_unsynced = end;
+        state.is_unconfirmed = true;
         Ok(stamp)
     }
 
@@ -595,7 +602,7 @@ impl Writer {
             .data
             .close()
             .and_then(|()| self.set.close_index())
-            .map_err(|error| state.poison(error))
+            .map_err(|error| state.poison_unless_passing(error))
     }
 
     /// Whether index blocks of this process are not durable.
@@ -683,7 +690,8 @@ impl Committing<'_> {
 
     /// Makes the data of what the commit takes durable.
     pub fn sync_data(&mut self) -> Result<()> {
-        self.writer.set.sync_data().map_err(|error| lock(&self.writer.state).poison(error))?;
+        let writer = self.writer;
+        writer.set.sync_data().map_err(|error| lock(&writer.state).poison_unless_passing(error))?;
         self.data = Durability::Durable;
         Ok(())
     }
@@ -697,7 +705,7 @@ impl Committing<'_> {
         let mut state = lock(&self.writer.state);
         state.check()?;
         let count = std::mem::take(&mut self.frozen);
-        self.try_append(&mut state, count, cut).map_err(|error| state.poison(error))
+        self.try_append(&mut state, count, cut).map_err(|error| state.poison_unless_passing(error))
     }
 
     /// Makes the file reach `size` at least, behind what the commit has taken; `now` as for
@@ -732,12 +740,13 @@ impl Committing<'_> {
         cut: Option<u64>,
     ) -> Result<Committed> {
         let writer = self.writer;
-        let runs: Vec<Stamped> = state.frozen.drain(..count).collect();
-        let (segments, runs) = with_segments(state, runs);
+        let (segments, runs) = with_segments(state, state.frozen[..count].to_vec());
         let mut blocks = Vec::new();
         for runs in in_blocks(&runs) {
             blocks.push(writer.append_runs(state, &segments, runs, self.data)?);
         }
+        // Not before: what did not get so far is said again, with the stamps that it has.
+        state.frozen.drain(..count);
         state.sums.clear();
         if let Some(taken) = self.taken.take() {
             state.records.committed(taken);
@@ -775,7 +784,8 @@ impl Committing<'_> {
         owned
             .and_then(|()| state.data.failure())
             .and_then(|()| self.writer.set.index_failure())
-            .map_err(|error| state.poison(error))
+            .map(|()| state.is_unconfirmed = false)
+            .map_err(|error| state.poison_unless_passing(error))
     }
 
     /// Makes the index log durable as far as this process has appended to it, and the data that it
@@ -789,8 +799,11 @@ impl Committing<'_> {
         if end == 0 {
             return Ok(());
         }
-        self.writer.set.sync_index(end).map_err(|error| lock(&self.writer.state).poison(error))?;
-        lock(&self.writer.state).index_unsynced = 0;
+        let writer = self.writer;
+        let synced = writer.set.sync_index(end);
+        let mut state = lock(&writer.state);
+        synced.map_err(|error| state.poison_unless_passing(error))?;
+        state.index_unsynced = 0;
         Ok(())
     }
 }
@@ -835,6 +848,11 @@ impl State {
     /// What the data log still has, a later call can hand to the store.
     fn poison_if_lost(&mut self, error: Error) -> Error {
         if self.data.has_lost() { self.poison(error) } else { error }
+    }
+
+    /// For who leaves all that there is as it was, if he fails.
+    fn poison_unless_passing(&mut self, error: Error) -> Error {
+        if error.is_passing() { error } else { self.poison(error) }
     }
 
     fn poison(&mut self, error: Error) -> Error {

@@ -13,7 +13,7 @@ use plfs_format::superblock::FILE_BYTES;
 
 use super::{Index, flatten_if_worth, load_if_cheap};
 use crate::container::{Container, log_sets};
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, Result, is_of_descriptors};
 use crate::log::{self, Carried};
 use crate::store::machine::random_u64;
 use crate::store::{self, Errno, Open, Time};
@@ -519,7 +519,7 @@ pub fn sync_logs(container: &Container, only: Option<u32>) -> Result<()> {
     };
     for set in sets {
         let note_failure = |result: store::Result<()>| {
-            if result.is_err() {
+            if result.is_err_and(|errno| !is_of_descriptors(errno)) {
                 log::note_failed_sync(container, set);
             }
             result

@@ -227,6 +227,9 @@ impl LogSet {
         let length = || -> Result<u64> {
             Ok(self.index()?.stat().at("stat the index log", &self.index_path)?.len)
         };
+        // Open until it has the block: nothing of that is known before, and who finds no descriptor
+        // can try again.
+        let _index = self.tray().is_none().then(|| self.index()).transpose()?;
         let offset = match self.tray() {
             Some(tray) => tray.next_block(length)?,
             None => align_up(length()?),

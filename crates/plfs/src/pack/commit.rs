@@ -99,7 +99,7 @@ impl Pack {
                 .data
                 .close()
                 .and_then(|()| writer.set.close_index())
-                .map_err(|error| writer.poison(error))?;
+                .map_err(|error| writer.poison_unless_passing(error))?;
         }
         self.is_guest(state);
         let Some(writer) = state.writer.take() else { return done };
@@ -296,7 +296,7 @@ impl Pack {
         let writer = self.writer(state)?;
         writer.check()?;
         if let Err(error) = writer.set.must_have_mark() {
-            return Err(writer.poison(error));
+            return Err(writer.poison_unless_passing(error));
         }
         writer.owned = Instant::now();
         writer.set.carry()
@@ -356,7 +356,7 @@ impl Pack {
 
     pub(super) fn poisoned(&self, state: &mut State, error: Error) -> Error {
         match &mut state.writer {
-            Some(writer) => writer.poison(error),
+            Some(writer) => writer.poison_unless_passing(error),
             None => error,
         }
     }
@@ -399,7 +399,7 @@ impl Pack {
                 writer.owned = Instant::now();
                 Ok(())
             }
-            Err(error) => Err(writer.poison(error)),
+            Err(error) => Err(writer.poison_unless_passing(error)),
         }
     }
 }

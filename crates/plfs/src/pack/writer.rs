@@ -79,6 +79,11 @@ impl Writer {
         }
     }
 
+    /// For who leaves all that there is as it was, if he fails.
+    pub fn poison_unless_passing(&mut self, error: Error) -> Error {
+        if error.is_passing() { error } else { self.poison(error) }
+    }
+
     pub fn poison(&mut self, error: Error) -> Error {
         self.poison.get_or_insert(error.clone());
         error

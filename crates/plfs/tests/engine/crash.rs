@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use plfs::store::{Errno, Links, Open, Store, read_full, write_full};
 use plfs::{Config, Error, File, Finding, OpenOptions, Opened, Plfs, Severity, Workload, Writers};
-use plfs_testkit::{FaultStore, MemStore, Op, Rng, ZEROS, byte_of, rounds, seeds};
+use plfs_testkit::{Fault, FaultStore, MemStore, Op, Rng, ZEROS, byte_of, rounds, seeds};
 
 use crate::scratch::fresh_dir;
 
@@ -1193,4 +1193,58 @@ fn nobody_goes_on_with_a_log_set_whose_flat_index_cannot_be_read() {
     assert_eq!(memory.stat(&index, Links::Stay).unwrap().len, half);
     let after: Vec<PathBuf> = sets();
     assert_eq!((before.len(), after.len()), (1, 2));
+}
+
+/// A sync that found no descriptor, at any of its calls, made each later call on the file fail, with
+/// all that had been acknowledged lost; where it was a directory that could not be opened, for the
+/// whole node. Descriptors come back: the next call does what was left, and a sync that succeeds
+/// then has all bytes.
+#[test]
+fn what_finds_no_descriptor_is_done_by_the_next_call() {
+    let ops = [Op::Open, Op::SyncDir, Op::Readlink, Op::List, Op::Stat, Op::SetTimes];
+    let always = |op, errno| Fault::FailMatching { path: "/m/".into(), op, errno };
+    let mut faults: Vec<Fault> = ops.map(|op| always(Some(op), Errno::NFILE)).into();
+    faults.extend([always(None, Errno::NFILE), always(Some(Op::Open), Errno::NOMEM)]);
+    faults.extend((1..80).map(|n| Fault::FailAt { n, errno: Errno::MFILE }));
+    let mut failed = 0;
+    for (fault, cuts) in faults.iter().flat_map(|fault| [(fault, false), (fault, true)]) {
+        let (memory, path, node) = (memory(), Path::new("/m/f"), Node::new());
+        let store = FaultStore::new(Arc::new(memory.clone()));
+        let file = open(&node.process(Arc::new(store.clone())), path).unwrap();
+        let mut expected = b"first".to_vec();
+        file.write_at(&expected, 0).unwrap();
+        if cuts {
+            file.sync().unwrap();
+        }
+        store.inject(fault.clone());
+        for piece in [b"second", b"third.", b"fourth"] {
+            match file.write_at(piece, expected.len() as u64) {
+                Ok(taken) => expected.extend(&piece[..taken]),
+                Err(_) => failed += 1,
+            }
+            if cuts {
+                failed += u32::from(file.set_len(expected.len() as u64).is_err());
+            }
+            failed += u32::from(file.sync().is_err());
+        }
+        store.reset();
+        file.write_at(b"last", expected.len() as u64).unwrap();
+        expected.extend(b"last");
+        let mut bytes = vec![0; expected.len()];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len(), "{fault:?}");
+        assert_eq!(bytes, expected, "{fault:?}");
+        file.sync().unwrap();
+        for seed in 0..4 {
+            let plfs = Node::new().process(Arc::new(memory.crash_with(seed)));
+            let file = open(&plfs, path).unwrap();
+            assert_eq!(file.len().unwrap(), expected.len() as u64, "{fault:?}");
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len(), "{fault:?}");
+            assert_eq!(bytes, expected, "{fault:?}");
+        }
+        file.close().unwrap();
+        let file = open(&Node::new().process(Arc::new(memory)), path).unwrap();
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len(), "{fault:?}");
+        assert_eq!(bytes, expected, "{fault:?}");
+    }
+    assert!(failed > 100, "{failed}");
 }

@@ -15,7 +15,7 @@ use super::page::{
 };
 use super::place::{PlaceOf, find_segment};
 use crate::container::Container;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, Result, is_of_descriptors};
 use crate::log::flusher::{LOOKS_EVERY, aside, looks_every};
 use crate::store::rates::Rates;
 use crate::store::shm::WORDS;
@@ -134,9 +134,10 @@ impl LogSet {
     }
 
     /// Passes on the result of a sync. After a failure all syncs of the node fail, and a note in
-    /// the container tells those who come to the file later.
+    /// the container tells those who come to the file later. Not so of one that did not begin, for
+    /// lack of a descriptor.
     pub fn note_failure(&self, result: store::Result<()>) -> store::Result<()> {
-        if result.is_err() {
+        if result.is_err_and(|errno| !is_of_descriptors(errno)) {
             self.shared.words()[SYNC_FAILED].store(1, Ordering::SeqCst);
             note_failed_sync(&self.container, self.set);
         }
