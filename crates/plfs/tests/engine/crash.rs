@@ -1195,8 +1195,8 @@ fn nobody_goes_on_with_a_log_set_whose_flat_index_cannot_be_read() {
     assert_eq!((before.len(), after.len()), (1, 2));
 }
 
-/// A sync that found no descriptor, at any of its calls, made each later call on the file fail, with
-/// all that had been acknowledged lost; where it was a directory that could not be opened, for the
+/// A sync that found no descriptor, at any of its calls, made each later call on the file fail,
+/// with all that had been acknowledged lost; where it was a directory that could not be opened, for the
 /// whole node. Descriptors come back: the next call does what was left, and a sync that succeeds
 /// then has all bytes.
 #[test]
