@@ -1196,9 +1196,9 @@ fn nobody_goes_on_with_a_log_set_whose_flat_index_cannot_be_read() {
 }
 
 /// A sync that found no descriptor, at any of its calls, made each later call on the file fail,
-/// with all that had been acknowledged lost; where it was a directory that could not be opened, for the
-/// whole node. Descriptors come back: the next call does what was left, and a sync that succeeds
-/// then has all bytes.
+/// with all that had been acknowledged lost; where it was a directory that could not be opened, for
+/// the whole node. Descriptors come back: the next call does what was left, and a sync that
+/// succeeds then has all bytes.
 #[test]
 fn what_finds_no_descriptor_is_done_by_the_next_call() {
     let ops = [Op::Open, Op::SyncDir, Op::Readlink, Op::List, Op::Stat, Op::SetTimes];
