@@ -14,6 +14,14 @@ EXPORT const char *__asan_default_options(void)
 	return "verify_asan_link_order=0";
 }
 
+/* So does ThreadSanitizer's. It sees libplfs's reads and writes, by what it has in the place of
+ * libc's functions, but not its locks, which are no functions; and it forbids a child of fork to
+ * start threads, of which libplfs has one. */
+EXPORT const char *__tsan_default_options(void)
+{
+	return "ignore_noninstrumented_modules=1:die_after_fork=0";
+}
+
 /* With PLFS_DEBUG=1: writes the text of a failure to descriptor 2 by system call. */
 void debug_last_error(int64_t rc)
 {
@@ -257,7 +265,10 @@ static void adopt_inherited(void)
 }
 
 /* The library is linked with -z initfirst: libstdc++ copies stdout in its own constructor, which
- * must run after this one. */
+ * must run after this one. So does what a program has of a sanitizer that is linked to it. The
+ * program's functions then come before those of libc, and until they are ready ThreadSanitizer's
+ * jump to 0, but for strlen, memcpy, strncmp and the like, malloc and pthread_mutex_lock. So nothing
+ * that runs here may call others, as strcmp, snprintf or strdup (tests/preload `beside tsan static`). */
 __attribute__((constructor)) static void start(int argc, char **argv, char **envp)
 {
 	(void)argc, (void)argv;
@@ -267,7 +278,7 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 		environ = envp;
 	real_resolve_early();
 	const char *d = getenv("PLFS_DEBUG");
-	debug = d && *d && strcmp(d, "0") != 0;
+	debug = d && *d && (d[0] != '0' || d[1]);
 	PLFS_ALWAYS((plfs_door_umask(-1), 0));
 	path_start();
 	own_stack_start();

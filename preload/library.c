@@ -57,7 +57,13 @@ static __thread struct {
 void library_start(void)
 {
 	const char *path = getenv("LD_LIBRARY_PATH");
-	library_path = path && *path ? strdup(path) : NULL;
+	if (!path || !*path)
+		return;
+	/* strdup may be a sanitizer's. */
+	size_t bytes = strlen(path) + 1;
+	char *copy = (char *)RAW(SYS_mmap, NULL, bytes, (long)(PROT_READ | PROT_WRITE),
+		(long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
+	library_path = copy == MAP_FAILED ? NULL : memcpy(copy, path, bytes);
 }
 
 void library_after_fork_in_child(void)
