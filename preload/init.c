@@ -2,6 +2,7 @@
 #include "door.h"
 #include "own_stack.h"
 
+#include <link.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -253,8 +254,10 @@ static void for_each_descriptor(void (*call)(int))
 	RAW(SYS_close, dir);
 }
 
+/* The last part of the start. */
 static void adopt_inherited(void)
 {
+	int saved = errno;
 	for_each_descriptor(look_at);
 	if (any_names)
 		for_each_descriptor(adopt_passed);
@@ -262,13 +265,26 @@ static void adopt_inherited(void)
 	if (any_names || any_locks)
 		for_each_descriptor(lock_adopt);
 	description_drop_unused();
+	errno = saved;
+}
+
+/* Has the program functions that are to run before all constructors? Those of sanitizers that are
+ * linked to it are, and few other programs have any. */
+static bool has_preinit(void)
+{
+	for (const ElfW(Dyn) *entry = _r_debug.r_map->l_ld; entry->d_tag != DT_NULL; entry++)
+		if (entry->d_tag == DT_PREINIT_ARRAY)
+			return true;
+	return false;
 }
 
 /* The library is linked with -z initfirst: libstdc++ copies stdout in its own constructor, which
- * must run after this one. So does what a program has of a sanitizer that is linked to it. The
+ * must run after this one. A sanitizer that is linked to a program runs after it, too. The
  * program's functions then come before those of libc, and until they are ready ThreadSanitizer's
- * jump to 0, but for strlen, memcpy, strncmp and the like, malloc and pthread_mutex_lock. So nothing
- * that runs here may call others, as strcmp, snprintf or strdup (tests/preload `beside tsan static`). */
+ * jump to 0, but for strlen, memcpy, strncmp and the like, malloc and pthread_mutex_lock. So
+ * nothing that runs here may call others, as strcmp, snprintf or strdup (tests/preload `beside
+ * tsan_static`); and what is inherited, which libplfs opens, waits for libplfs's own constructor
+ * there. */
 __attribute__((constructor)) static void start(int argc, char **argv, char **envp)
 {
 	(void)argc, (void)argv;
@@ -279,6 +295,9 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	real_resolve_early();
 	const char *d = getenv("PLFS_DEBUG");
 	debug = d && *d && (d[0] != '0' || d[1]);
+	bool waits = has_preinit();
+	PLFS_ALWAYS(
+		(plfs_door_start((const char *const *)envp, waits ? adopt_inherited : NULL), 0));
 	PLFS_ALWAYS((plfs_door_umask(-1), 0));
 	path_start();
 	own_stack_start();
@@ -289,7 +308,8 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	default_dir_start();
 	served_start(envp);
 	library_start();
-	adopt_inherited();
+	if (!waits)
+		adopt_inherited();
 	errno = saved;
 }
 

@@ -16,6 +16,7 @@ const HEADERS: [(&str, &[&str]); 2] = [
     (
         "plfs_door.h",
         &[
+            "start",
             "managed",
             "default_dir",
             "door",

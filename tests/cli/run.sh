@@ -388,7 +388,7 @@ t_run_is_carried_to_other_nodes() {
     mkdir m "with space"
     PLFS_STREAMS=3 plfs run --mount m -- env > out
     for daemon in OMPI_MCA_orte_launch_agent=.*orted PRTE_MCA_prte_launch_agent=.*prted; do
-        has "^${daemon%%=*}=env LD_PRELOAD=[^ ]*libplfs_preload.so[^ ]* .*PLFS_MOUNTS=$PWD/m .*PLFS_STREAMS=3 .*${daemon##*\*}\$" out
+        has "^${daemon%%=*}=env LD_PRELOAD=[^ ]*libplfs_preload.so[^ ]* .*PLFS_MOUNTS=$PWD/m .*PLFS_STREAMS=3 .*TSAN_OPTIONS=ignore_noninstrumented_modules=1:die_after_fork=0 .*${daemon##*\*}\$" out
     done
     has '^I_MPI_HYDRA_ENV=all$' out
     # That of a plfs run around this one is replaced, somebody else's is not.

@@ -120,16 +120,20 @@ for script in "$here"/s_*.sh; do
 done
 
 # Beside a library that replaces malloc or the clock, in front of the preload library and behind it;
-# and in a program with AddressSanitizer, which ended before it began.
+# and in a program with AddressSanitizer or ThreadSanitizer, which ended before it began.
 if is_wanted beside; then
     export ASAN_OPTIONS=detect_leaks=0
-    for library in libjemalloc.so.2 libtcmalloc_minimal.so.4 libfaketime.so.1 asan; do
+    for library in libjemalloc.so.2 libtcmalloc_minimal.so.4 libfaketime.so.1 asan tsan tsan_static; do
         found=$(find /usr/lib -name "$library" | head -1) flags=() failed=
         if [ $library = asan ]; then flags=(-fsanitize=address)
+        elif [ $library = tsan ]; then flags=(-fsanitize=thread)
+        elif [ $library = tsan_static ]; then flags=(-fsanitize=thread -static-libtsan)
         elif [ -z "$found" ]; then result "beside $library" skip "it is not installed"; continue; fi
         for name in t_stdio t_threads; do
             # libfaketime has a descriptor of its own, and t_stdio prints numbers of descriptors.
             [ "$library $name" != "libfaketime.so.1 t_stdio" ] || continue
+            # ThreadSanitizer says something of each thread that is cancelled in a call, also plain.
+            [[ "$library $name" != tsan*t_threads ]] || continue
             program=$T_BIN/$name.beside
             compile "$name" "$name.beside" "${flags[@]}" || { failed+=" $name does not compile"; continue; }
             rm -rf "$work/plain"; mkdir -p "$work/plain/t"
@@ -143,6 +147,19 @@ if is_wanted beside; then
                 head -5 "$work/mount.err" | show
             done
         done
+        case $library in tsan*)
+            printf 'text\n' > "$work/said"
+            compile beside beside.beside "${flags[@]}" || failed+=" beside does not compile"
+            for way in "" "env -u TSAN_OPTIONS LD_LIBRARY_PATH=$work PLFS_DEBUG=1" "env -i"; do
+                # What is linked to the program has what it is told from TSAN_OPTIONS alone.
+                [ "$library $way" != "tsan_static env -i" ] || continue
+                [ $library = tsan ] || way=${way/-u TSAN_OPTIONS/}
+                rm -rf "$work/mount"; mkdir -p "$work/mount/t"
+                said=$(cd "$work/mount/t" && PLFS_WORKLOAD=$workload "$build/bin/plfs" run --mount "$work/mount" -- \
+                    sh -c "cp $work/said in; $limit $way $T_BIN/beside.beside < in > out; echo \$?; cat out" 2>&1 | xargs)
+                [ "$said" = "0 0 text" ] || failed+=" $way beside: ${said:0:200}"
+            done
+        esac
         # AddressSanitizer takes the order also where the program says other things to it, or
         # nothing of an environment is left.
         if [ $library = asan ]; then
@@ -159,7 +176,7 @@ fi
 # calls.def names exactly what the library exports.
 if is_wanted calls; then
     list=$(awk '$1 == "wrap" { print $2 }' "$here/../../preload/calls.def" | sort)
-    if difference=$(diff <(echo "$list") <(nm -D --defined-only "$preload" | awk '$3 !~ /^__asan_/ { print $3 }' | sort)); then
+    if difference=$(diff <(echo "$list") <(nm -D --defined-only "$preload" | awk '$3 !~ /^__[at]san_/ { print $3 }' | sort)); then
         result calls ok
     else
         result calls fail "$difference"

@@ -12,6 +12,18 @@
 extern "C" {
 #endif
 
+/* --- The start of a process (preload/) --- */
+
+/**
+ * The process begins, with the environment `envp`: what the program takes away of that counts for
+ * settings as it was. `later`, if not NULL, is called when libplfs's constructor runs: after the
+ * program's `.preinit_array`, and before any constructor of its own. The first call counts.
+ *
+ * Requires:
+ * `envp` is NULL, or a list of C strings that ends with NULL.
+ */
+void plfs_door_start(const char *const *envp, void (*later)(void));
+
 /* --- Which paths lie in managed directories (preload/, mpi/) --- */
 
 /**

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use plfs_core::environment;
 use plfs_core::prepare;
 use plfs_core::store::Errno;
 use rustix::fs::{AtFlags, CWD, Mode};
@@ -31,7 +32,7 @@ static SETTLED: AtomicBool = AtomicBool::new(false);
 fn default_dir() -> Option<&'static Path> {
     static DIR: OnceLock<Option<PathBuf>> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
-        let dir = PathBuf::from(std::env::var_os(VARIABLE)?);
+        let dir = PathBuf::from(environment::variable(VARIABLE)?);
         (dir.is_absolute() && dir.file_name().is_some()).then_some(dir)
     });
     dir.as_deref()

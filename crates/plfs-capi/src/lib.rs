@@ -25,6 +25,7 @@ mod names;
 mod packed;
 mod path;
 mod pieces;
+mod start;
 mod targets;
 
 use std::borrow::Cow;

@@ -159,6 +159,26 @@ pub fn load(program: &mut std::process::Command, preload: &Path) {
         libraries = prepend(&library, &libraries);
     }
     program.env("LD_PRELOAD", prepend(preload, &libraries));
+    program.env(TSAN_OPTIONS, in_front(&std::env::var_os(TSAN_OPTIONS).unwrap_or_default()));
+}
+
+/// What ThreadSanitizer in a program goes by. The preload library tells it the same by a function
+/// (preload/init.c), which one that is linked to the program does not find.
+const TSAN_OPTIONS: &str = "TSAN_OPTIONS";
+
+/// What ThreadSanitizer has to know of PLFS, in front of what `asked` says: the last word counts,
+/// so that stays as it is.
+fn in_front(asked: &OsStr) -> OsString {
+    const OURS: &str = "ignore_noninstrumented_modules=1:die_after_fork=0";
+    if asked.as_bytes().starts_with(OURS.as_bytes()) {
+        return asked.to_owned();
+    }
+    let mut all = OsString::from(OURS);
+    if !asked.is_empty() {
+        all.push(":");
+        all.push(asked);
+    }
+    all
 }
 
 /// The daemons by which launchers of MPI jobs start processes on other nodes, each behind the
@@ -173,7 +193,8 @@ const DAEMONS: [(&str, &str); 2] =
 pub fn carry(program: &mut std::process::Command) {
     let is_ours = |name: &OsStr| {
         let name = name.as_bytes();
-        name == b"LD_PRELOAD" || name.starts_with(b"PLFS_") && name != b"PLFS_FLAT_CWD"
+        let loads = name == b"LD_PRELOAD" || name == TSAN_OPTIONS.as_bytes();
+        loads || name.starts_with(b"PLFS_") && name != b"PLFS_FLAT_CWD"
     };
     let mut words: BTreeMap<OsString, OsString> =
         std::env::vars_os().filter(|(name, _)| is_ours(name)).collect();

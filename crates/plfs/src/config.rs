@@ -10,6 +10,7 @@ use std::time::Duration;
 use plfs_format::layout::{Placement, Workload};
 use plfs_format::superblock::{SEGMENT_BYTES_MAX, STREAMS_MAX};
 
+use crate::environment;
 use crate::plfsrc::{self, Given, Managed, Place, Plfsrc, SETTINGS};
 use crate::store::{Open, PosixStore, Store, fd_path};
 
@@ -152,7 +153,7 @@ impl Config {
         if let Some(plfsrc) = plfsrc {
             config.take(plfsrc)?;
         }
-        let var = |name: &str| std::env::var_os(name);
+        let var = environment::variable;
         if let Some(paths) = var("PLFS_MOUNTS") {
             config.mounts = split_paths(&paths);
         }
@@ -331,7 +332,7 @@ impl Config {
             return place.to_string();
         }
         let variable = variable_of(name);
-        if std::env::var_os(&variable).is_some() { variable } else { "default".into() }
+        if environment::variable(&variable).is_some() { variable } else { "default".into() }
     }
 
     /// The value of one of [`SETTINGS`], as text that [`Config::from_env`] reads.
@@ -365,7 +366,7 @@ impl Config {
 /// The managed directories of this process without the rest: `PLFS_MOUNTS`, else what plfsrc says.
 /// None if that is wrong; whoever uses PLFS hears of it from [`Config::from_env`].
 pub fn managed_dirs() -> Vec<PathBuf> {
-    match std::env::var_os("PLFS_MOUNTS") {
+    match environment::variable("PLFS_MOUNTS") {
         Some(list) => split_paths(&list),
         None => Config::from_env().map(|config| config.mounts).unwrap_or_default(),
     }

@@ -35,6 +35,7 @@ mod catalog;
 mod compact;
 pub mod config;
 mod container;
+pub mod environment;
 mod error;
 mod federation;
 mod file;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 pub use plfs_rc::{Given, Managed, Place, Plfsrc, Problem, SETTINGS};
 
+use crate::environment;
 use crate::store::{self, Errno, Kind, Links, Open, PosixStore, Store};
 
 /// Longer files are refused. 64 KiB: some 500 directories.
@@ -15,7 +16,7 @@ const BYTES_MAX: u64 = 64 << 10;
 /// The file that counts for this process, if there is one. At most three looks at files that are
 /// not there.
 pub fn find() -> Result<Option<Plfsrc>, String> {
-    let var = |name| std::env::var_os(name).map(PathBuf::from);
+    let var = |name| environment::variable(name).map(PathBuf::from);
     match var("PLFSRC") {
         Some(path) if path.as_os_str().is_empty() => return Ok(None),
         Some(path) if !path.is_absolute() => {

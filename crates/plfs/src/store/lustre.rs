@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use super::targets::{StorageTarget, TARGET_MAX, TargetProvider};
 use super::{Errno, Open, PosixStore, Result, Store, StoreFile, fd_path};
+use crate::environment;
 use crate::sync::{Arc, OnceLock};
 
 /// The attribute in which a file's layout is.
@@ -215,8 +216,8 @@ fn api() -> Option<&'static Api> {
 }
 
 fn load() -> Option<Api> {
-    let path = std::env::var_os(API).filter(|path| !path.is_empty())?;
-    let preloaded = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+    let path = environment::variable(API).filter(|path| !path.is_empty())?;
+    let preloaded = environment::variable("LD_PRELOAD").unwrap_or_default();
     if String::from_utf8_lossy(preloaded.as_bytes()).contains("libplfs_preload") {
         return None;
     }
