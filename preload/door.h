@@ -521,6 +521,8 @@ void library_after_fork_in_child(void);
 bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char name[256]);
 
 /* spawn.c */
+/* How many words a list has, of arguments or an environment, which ends with NULL or is NULL. */
+size_t count_of(char *const argv[]);
 /* What the kernel looks at of a script. */
 #define SCRIPT_BYTES 256
 /* Splits "#! INTERPRETER ARGUMENT", as the kernel does; *argument is NULL if there is none. Behind

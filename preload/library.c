@@ -593,7 +593,8 @@ bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char 
 {
 	const char *list = NULL;
 	bool is = false;
-	for (size_t i = 0; environment_is_there(envp) && envp && envp[i]; i++)
+	bool is_there = environment_is_there(envp);
+	for (size_t i = 0; is_there && envp && envp[i]; i++)
 		if (strncmp(envp[i], "LD_LIBRARY_PATH=", 16) == 0)
 			list = envp[i] + 16;
 	struct dynamic *d = get_dynamic(fd);

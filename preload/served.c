@@ -106,9 +106,7 @@ static bool has_room(size_t words)
 void served_lend(void)
 {
 	pthread_mutex_lock(&lend_lock);
-	size_t n = served_fill(NULL, environ), words = 0;
-	while (environ && environ[words])
-		words++;
+	size_t n = served_fill(NULL, environ), words = count_of(environ);
 	is_lent = borrowers++ > 0 ? is_lent : n > 0 && has_room(n + words + 1);
 	if (is_lent && borrowers == 1) {
 		served_fill(lent, environ);

@@ -169,7 +169,7 @@ static bool is_hidden(int dirfd, const char *path)
 	       path_is_container(dirfd, p->interpreter);
 }
 
-static size_t count_of(char *const argv[])
+size_t count_of(char *const argv[])
 {
 	size_t n = 0;
 	while (argv && argv[n])
