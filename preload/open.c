@@ -189,7 +189,7 @@ static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, boo
 }
 
 /* Opens again what descriptor `of` is open on, a file of a pack. */
-static int open_again(int of, int flags)
+__attribute__((noinline)) static int open_again(int of, int flags)
 {
 	DEFER_SIGNALS();
 	struct ofd *o = ofd_get(of);
@@ -314,9 +314,11 @@ static int adopt_nameless(int fd, int flags)
 	return fd;
 }
 
-/* fd came from a native open. It may still be a name: through a symbolic link into a
- * managed directory, /dev/stdin, or a container outside of all managed directories. */
-static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t mode)
+/* fd came from a native open. It may still be a name: through a symbolic link into a managed
+ * directory, /dev/stdin, or a container outside of all managed directories. Not inlined, as
+ * open_found. */
+__attribute__((noinline)) static int adopt_if_name(
+	int fd, int dirfd, const char *path, int flags, mode_t mode)
 {
 	if (fd < 0)
 		return fd;
@@ -343,6 +345,97 @@ static int adopt_if_name(int fd, int dirfd, const char *path, int flags, mode_t 
 	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode, not_opened);
 }
 
+/* An open of a directory, or of what is only named (O_PATH). Not inlined, as open_found. */
+__attribute__((noinline)) static int open_no_file(
+	int dirfd, const char *path, int flags, mode_t mode)
+{
+	int links = flags & O_NOFOLLOW ? 0 : PLFS_PLACE_FOLLOW;
+	FLAT_FIRST(-1, dirfd, path, links, door_openat(AT_FDCWD, at, flags, mode));
+	/* Old kernels make a file. */
+	if ((flags & O_CREAT) && !(flags & O_PATH) && path_is_flat(dirfd, path) == 1) {
+		errno = EINVAL;
+		return -1;
+	}
+	int fd = REAL(openat)(dirfd, path, flags, mode);
+	FLAT_AFTER(-1, fd, dirfd, path, links, door_openat(AT_FDCWD, at, flags, mode));
+	/* A file of a pack has no inode that O_PATH could name. */
+	if (fd < 0 && path_is_unknown(dirfd, path, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0))
+		errno = flags & O_DIRECTORY ? ENOTDIR : EOPNOTSUPP;
+	return fd;
+}
+
+/* An open in a managed directory; `managed` is what path_opens_managed says. PLFS_NOT_MANAGED: it
+ * is none, and errno is as it was. Not inlined, as open_found. */
+__attribute__((noinline)) static int open_managed(
+	int dirfd, const char *path, int flags, mode_t mode, int managed)
+{
+	int saved = errno, fd = PLFS_NOT_PACKED;
+	/* A name that a pack and the kernel have is the pack's. */
+	bool asked = managed == 1;
+	if (asked)
+		fd = open_in_pack(dirfd, path, flags, mode, false);
+	if (fd == PLFS_NOT_MANAGED) {
+		errno = saved;
+		return fd;
+	}
+	if (fd == PLFS_IS_FLAT && !open_in_flat(dirfd, path, flags, mode, PLFS_PLACE_ALL, &fd))
+		errno = ENOENT;
+	if (fd != PLFS_NOT_PACKED) {
+		if (fd >= 0)
+			errno = saved;
+		return fd;
+	}
+	int first = PLFS_NOT_OPENED, kind = flags & (O_CREAT | O_EXCL);
+	bool is_made = managed == PLFS_OPENS_PLAIN && writer_may_be(path, flags);
+	if (is_made) {
+		fd = writer_create(path, flags, mode);
+		if (fd >= 0)
+			errno = saved;
+		if (fd >= 0 || errno != EEXIST || kind != O_CREAT)
+			return fd;
+		fd = PLFS_NOT_PACKED;
+	}
+	/* A plain file, so it is new as a rule: the others are opened once. */
+	if (kind == O_CREAT && managed == PLFS_OPENS_PLAIN && !is_made) {
+		fd = open_through_door(
+			dirfd, path, flags, mode, (plfs_first_open){.fd = PLFS_PERHAPS_NEW});
+		if (fd >= 0)
+			errno = saved;
+		if (fd != PLFS_PERHAPS_NEW)
+			return fd;
+		fd = PLFS_NOT_PACKED;
+	}
+	if (kind != (O_CREAT | O_EXCL)) {
+		/* By libc, and while handlers of signals may run: a FIFO waits for its
+		 * other end, and a thread may be cancelled there. */
+		first = REAL(openat)(dirfd, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC));
+		if (first < 0 && errno == EINTR)
+			return -1;
+		if (first >= 0) {
+			fd = open_found(dirfd, path, flags, mode, first);
+			if (fd >= 0)
+				errno = saved;
+			return fd;
+		}
+		first = -errno;
+	}
+	/* Nothing is there for the kernel: it may have been packed meanwhile, or links lead
+	 * to a pack. A new file comes to that in libplfs. */
+	if (first == -ENOENT && !(flags & O_CREAT))
+		fd = open_in_pack(dirfd, path, flags, mode, false);
+	if (first == -ENOENT && fd == PLFS_NOT_PACKED && (asked || !(flags & O_CREAT)))
+		fd = open_in_pack(dirfd, path, flags, mode, true);
+	if (fd == PLFS_IS_FLAT && !open_in_flat(dirfd, path, flags, mode, PLFS_PLACE_ALL, &fd)) {
+		errno = ENOENT;
+		return -1;
+	}
+	if (fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED)
+		fd = open_through_door(dirfd, path, flags, mode, (plfs_first_open){.fd = first});
+	if (fd >= 0)
+		errno = saved;
+	return fd;
+}
+
 int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 {
 	if (door_thread.inside)
@@ -350,23 +443,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	before_name(
 		dirfd, path, flags & O_CREAT ? PLFS_NAMES_DIR | PLFS_MAKES_BELOW : PLFS_NAMES_DIR);
 	bool tmpfile = (flags & O_TMPFILE) == O_TMPFILE;
-	int fd;
-	if (!path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile)) {
-		int links = flags & O_NOFOLLOW ? 0 : PLFS_PLACE_FOLLOW;
-		FLAT_FIRST(-1, dirfd, path, links, door_openat(AT_FDCWD, at, flags, mode));
-		/* Old kernels make a file. */
-		if ((flags & O_CREAT) && !(flags & O_PATH) && path_is_flat(dirfd, path) == 1) {
-			errno = EINVAL;
-			return -1;
-		}
-		fd = REAL(openat)(dirfd, path, flags, mode);
-		FLAT_AFTER(-1, fd, dirfd, path, links, door_openat(AT_FDCWD, at, flags, mode));
-		/* A file of a pack has no inode that O_PATH could name. */
-		if (fd < 0 &&
-			path_is_unknown(dirfd, path, flags & O_NOFOLLOW ? AT_SYMLINK_NOFOLLOW : 0))
-			errno = flags & O_DIRECTORY ? ENOTDIR : EOPNOTSUPP;
-		return fd;
-	}
+	if (!path || (flags & O_PATH) || ((flags & O_DIRECTORY) && !tmpfile))
+		return open_no_file(dirfd, path, flags, mode);
 	if (!path_is_there(path))
 		return -1;
 	/* Most names begin with something else, and that is soon seen. */
@@ -383,77 +461,17 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 		return in_flat;
 	}
 	int managed = tmpfile ? path_is_managed(dirfd, path) : path_opens_managed(dirfd, path);
-	fd = managed ? PLFS_NOT_PACKED : PLFS_NOT_MANAGED;
-	/* A name that a pack and the kernel have is the pack's. */
-	bool asked = managed == 1 && !tmpfile;
-	if (asked)
-		fd = open_in_pack(dirfd, path, flags, mode, false);
-	if (fd != PLFS_NOT_MANAGED) {
-		if (tmpfile) {
-			/* linkat could give it a name, and then there would be a plain file in a
-			 * managed directory. Programs fall back to a named file. */
-			errno = EOPNOTSUPP;
-			return -1;
-		}
-		if (fd == PLFS_IS_FLAT &&
-			!open_in_flat(dirfd, path, flags, mode, PLFS_PLACE_ALL, &fd))
-			errno = ENOENT;
-		if (fd != PLFS_NOT_PACKED) {
-			if (fd >= 0)
-				errno = saved;
+	if (managed && tmpfile) {
+		/* linkat could give it a name, and then there would be a plain file in a managed
+		 * directory. Programs fall back to a named file. */
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	if (managed) {
+		errno = saved;
+		int fd = open_managed(dirfd, path, flags, mode, managed);
+		if (fd != PLFS_NOT_MANAGED)
 			return fd;
-		}
-		int first = PLFS_NOT_OPENED, kind = flags & (O_CREAT | O_EXCL);
-		bool is_made = managed == PLFS_OPENS_PLAIN && writer_may_be(path, flags);
-		if (is_made) {
-			fd = writer_create(path, flags, mode);
-			if (fd >= 0)
-				errno = saved;
-			if (fd >= 0 || errno != EEXIST || kind != O_CREAT)
-				return fd;
-			fd = PLFS_NOT_PACKED;
-		}
-		/* A plain file, so it is new as a rule: the others are opened once. */
-		if (kind == O_CREAT && managed == PLFS_OPENS_PLAIN && !is_made) {
-			fd = open_through_door(dirfd, path, flags, mode,
-				(plfs_first_open){.fd = PLFS_PERHAPS_NEW});
-			if (fd >= 0)
-				errno = saved;
-			if (fd != PLFS_PERHAPS_NEW)
-				return fd;
-			fd = PLFS_NOT_PACKED;
-		}
-		if (kind != (O_CREAT | O_EXCL)) {
-			/* By libc, and while handlers of signals may run: a FIFO waits for its
-			 * other end, and a thread may be cancelled there. */
-			first = REAL(openat)(dirfd, path, flags & ~(O_CREAT | O_EXCL | O_TRUNC));
-			if (first < 0 && errno == EINTR)
-				return -1;
-			if (first >= 0) {
-				fd = open_found(dirfd, path, flags, mode, first);
-				if (fd >= 0)
-					errno = saved;
-				return fd;
-			}
-			first = -errno;
-		}
-		/* Nothing is there for the kernel: it may have been packed meanwhile, or links lead
-		 * to a pack. A new file comes to that in libplfs. */
-		if (first == -ENOENT && !(flags & O_CREAT))
-			fd = open_in_pack(dirfd, path, flags, mode, false);
-		if (first == -ENOENT && fd == PLFS_NOT_PACKED && (asked || !(flags & O_CREAT)))
-			fd = open_in_pack(dirfd, path, flags, mode, true);
-		if (fd == PLFS_IS_FLAT &&
-			!open_in_flat(dirfd, path, flags, mode, PLFS_PLACE_ALL, &fd)) {
-			errno = ENOENT;
-			return -1;
-		}
-		if (fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED)
-			fd = open_through_door(
-				dirfd, path, flags, mode, (plfs_first_open){.fd = first});
-		if (fd >= 0)
-			errno = saved;
-		return fd;
 	}
 	bool ours = (flags & O_TRUNC) && path_may_be_name(dirfd, path, 0);
 	errno = saved;

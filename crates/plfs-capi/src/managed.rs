@@ -20,32 +20,35 @@ use crate::{Result, heap, here, plfs_if_there, where_it_leads};
 /// path goes to the heap.
 const DIR_ROOM: usize = 256;
 
-/// Does a path that has these parts lie in `dir`, a normal path (empty for the root), or is it
+/// Does `path`, taken from `from`, lie in `dir`, a normal path (empty for the root), or is it
 /// `dir`? By its text: `.` and empty parts vanish, `..` takes the part before it away.
-fn lies_below<'a>(dir: &[u8], parts: impl Iterator<Item = &'a [u8]>) -> bool {
-    // Of the path's parts so far, those that are left, and those at its beginning that are `dir`'s,
-    // which end at `at`.
+fn lies_below(dir: &[u8], from: &[u8], path: &[u8]) -> bool {
+    // Of the parts so far, those that are left, and those at the beginning that are `dir`'s, which
+    // end at `at`.
     let (mut left, mut same, mut at) = (0, 0, 0);
-    for part in parts {
-        match part {
-            b"" | b"." => {}
-            b".." if left > 0 => {
-                left -= 1;
-                if same > left {
-                    same = left;
-                    at = dir[..at].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+    for path in [from, path] {
+        for part in parts(path) {
+            match part {
+                b"" | b"." => {}
+                b".." if left > 0 => {
+                    left -= 1;
+                    if same > left {
+                        same = left;
+                        at = dir[..at].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                    }
                 }
-            }
-            b".." => {}
-            _ => {
-                let rest = dir[at..].strip_prefix(b"/").and_then(|rest| rest.strip_prefix(part));
-                if same == left
-                    && rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
-                {
-                    same += 1;
-                    at += 1 + part.len();
+                b".." => {}
+                _ => {
+                    let end = at + 1 + part.len();
+                    if same == left
+                        && dir.get(at + 1..end) == Some(part)
+                        && matches!(dir.get(end), None | Some(b'/'))
+                    {
+                        same += 1;
+                        at = end;
+                    }
+                    left += 1;
                 }
-                left += 1;
             }
         }
     }
@@ -133,6 +136,17 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
             };
         }
     }
+    // SAFETY: the caller's promise.
+    c_int::from(unsafe { looks_managed(dirfd, path) })
+}
+
+/// [`plfs_door_below_managed`], which keeps what the working directory is. By itself, because it
+/// has room for that on the stack, which other opens shall not take.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+#[inline(never)]
+unsafe fn looks_managed(dirfd: c_int, path: *const c_char) -> bool {
     let moves = here::moves();
     let keep = |dir: &[u8], _: &[u8]| match dirfd {
         // What is made in a flat directory is looked up each time.
@@ -142,7 +156,7 @@ pub unsafe extern "C" fn plfs_door_opens_managed(dirfd: c_int, path: *const c_ch
         _ => {}
     };
     // SAFETY: the caller's promise.
-    c_int::from(unsafe { below_managed(dirfd, path, keep) }.is_some())
+    unsafe { below_managed(dirfd, path, keep) }.is_some()
 }
 
 /// The working directory may have been changed, or a directory renamed.
@@ -199,7 +213,7 @@ pub(crate) fn is_below(from: &[u8], path: &[u8]) -> bool {
     if from.is_empty() && is_normal(path) {
         return managed_dirs().iter().any(|dir| begins_with(path, dir));
     }
-    managed_dirs().iter().any(|dir| lies_below(dir, parts(from).chain(parts(path))))
+    managed_dirs().iter().any(|dir| lies_below(dir, from, path))
 }
 
 /// Whether an absolute path is certainly normal: it has neither an empty part nor one that begins
