@@ -85,8 +85,11 @@ void served_after_fork_in_child(void);
  * started. */
 bool served_at(int dirfd, const char *path, int at_flags, char *const envp[]);
 bool served_file(int dirfd, const char *file, char *const envp[]);
-/* Where execvp finds a name without a slash, if dirfd is where the process is. False: nowhere. */
-bool served_find(int dirfd, const char *file, char path[PATH_MAX]);
+/* The directories in which execvp looks for a name without a slash. */
+const char *served_path(void);
+/* Where it finds one in `*dirs`, which becomes what is behind that; NULL: nothing. dirfd is where
+ * the process is. False: nowhere. */
+bool served_find(int dirfd, const char *file, const char **dirs, char path[PATH_MAX]);
 bool served_fd(int fd, const char *path, char *const envp[]);
 
 /* signals.c */
@@ -111,7 +114,7 @@ bool signals_leave_endings(void);
 /* The exec has failed. */
 void signals_see_endings_again(void);
 /* system(3) has changed the actions of signals, unseen. */
-void signals_after_system(void);
+void signals_after_system(void *unused);
 /* Can these bytes be read, or written? Touches each page of them. The answer for memory that
  * another thread unmaps meanwhile is as good as the kernel's. */
 bool pages_are_there(const void *memory, size_t n, bool written);

@@ -79,20 +79,23 @@ size_t served_fill(char *words[], char *const envp[])
 }
 
 /* What libc starts by itself has the program's own environment, which is another list meanwhile if
- * that has nothing of PLFS. The list is used again and never given back to the system, because
- * another thread may be looking for a word in it. */
+ * that has nothing of PLFS. Others may empty it, or change a word of it, at any time. A list that
+ * others may look for a word in is never given back to the system, and used again only if it was
+ * not the program's when the last start ended. */
 static pthread_mutex_t lend_lock = PTHREAD_MUTEX_INITIALIZER;
 static char **lent, **own;
-static size_t lent_room;
+/* Words that are ours, and room for all. */
+static size_t lent_ours, lent_room;
 static int borrowers;
 static bool is_lent;
 
 static bool has_room(size_t words)
 {
-	if (words <= lent_room)
+	/* Who borrowed it before still does. */
+	if (words <= lent_room && !is_lent)
 		return true;
-	size_t bytes = lent_room * sizeof *lent;
-	for (bytes = bytes ? bytes : SMALL_PAGE; bytes < words * sizeof *lent;)
+	size_t bytes = SMALL_PAGE;
+	while (bytes < words * sizeof *lent)
 		bytes *= 2;
 	char **room = (char **)RAW(SYS_mmap, NULL, bytes, (long)(PROT_READ | PROT_WRITE),
 		(long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
@@ -106,25 +109,50 @@ static bool has_room(size_t words)
 void served_lend(void)
 {
 	pthread_mutex_lock(&lend_lock);
-	size_t n = served_fill(NULL, environ), words = count_of(environ);
-	is_lent = borrowers++ > 0 ? is_lent : n > 0 && has_room(n + words + 1);
-	if (is_lent && borrowers == 1) {
-		served_fill(lent, environ);
+	borrowers++;
+	size_t ours = served_fill(NULL, environ), words = count_of(environ);
+	if (ours > 0 && has_room(ours + words + 1)) {
+		lent_ours = served_fill(lent, environ);
 		for (size_t i = 0; i < words; i++)
-			lent[n++] = environ[i];
-		lent[n] = NULL;
+			lent[lent_ours + i] = environ[i];
+		lent[lent_ours + words] = NULL;
 		own = environ;
 		environ = lent;
+		is_lent = true;
 	}
 	pthread_mutex_unlock(&lend_lock);
+}
+
+static bool is_unchanged(void)
+{
+	size_t words = count_of(own);
+	return environ == lent && count_of(lent) == lent_ours + words &&
+	       (words == 0 || memcmp(lent + lent_ours, own, words * sizeof *own) == 0);
+}
+
+/* The program's environment again. One that it has changed meanwhile loses the words of ours. */
+static void end_loan(void)
+{
+	is_lent = false;
+	if (is_unchanged()) {
+		environ = own;
+		return;
+	}
+	if (environ == lent)
+		lent_room = 0;
+	char **to = environ;
+	for (char **from = environ; from && *from; from++)
+		if (*from < kept || *from >= kept + kept_bytes)
+			*to++ = *from;
+	if (to)
+		*to = NULL;
 }
 
 void served_take_back(void)
 {
 	pthread_mutex_lock(&lend_lock);
-	/* Else the program has made another one of it meanwhile. */
-	if (--borrowers == 0 && is_lent && environ == lent)
-		environ = own;
+	if (--borrowers == 0 && is_lent)
+		end_loan();
 	pthread_mutex_unlock(&lend_lock);
 }
 
@@ -132,6 +160,8 @@ void served_after_fork_in_child(void)
 {
 	lend_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	borrowers = 0;
+	if (is_lent)
+		end_loan();
 }
 
 /* Bytes at `offset` of the file, all or none. */
@@ -358,19 +388,23 @@ bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 	return yes;
 }
 
-bool served_find(int dirfd, const char *file, char path[PATH_MAX])
+const char *served_path(void)
 {
-	const char *dir = getenv("PATH");
-	dir = dir ? dir : "/bin:/usr/bin";
-	for (bool more = true; more;) {
+	const char *dirs = getenv("PATH");
+	return dirs ? dirs : "/bin:/usr/bin";
+}
+
+bool served_find(int dirfd, const char *file, const char **dirs, char path[PATH_MAX])
+{
+	while (*dirs) {
+		const char *dir = *dirs;
 		int len = (int)strcspn(dir, ":");
 		int n = snprintf(path, PATH_MAX, "%.*s%s%s", len, dir, len ? "/" : "", file);
+		*dirs = dir[len] == ':' ? dir + len + 1 : NULL;
 		struct stat st;
 		if (n > 0 && n < PATH_MAX && fstatat(dirfd, path, &st, 0) == 0 &&
 			S_ISREG(st.st_mode) && faccessat(dirfd, path, X_OK, 0) == 0)
 			return true;
-		more = dir[len] == ':';
-		dir += len + 1;
 	}
 	return false;
 }
@@ -381,7 +415,8 @@ bool served_file(int dirfd, const char *file, char *const envp[])
 	ROOM(path);
 	bool looks = refuses && !door_thread.inside && file && path_is_there(file) && *file &&
 		     !strchr(file, '/');
-	bool finds = looks && path && served_find(dirfd, file, path);
+	const char *dirs = served_path();
+	bool finds = looks && path && served_find(dirfd, file, &dirs, path);
 	errno = saved;
 	return looks && !finds ? true : served_at(dirfd, finds ? path : file, 0, envp);
 }

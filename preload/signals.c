@@ -519,8 +519,9 @@ void signals_see_endings_again(void)
 	errno = saved;
 }
 
-void signals_after_system(void)
+void signals_after_system(void *unused)
 {
+	(void)unused;
 	if (atomic_load(&endings_are_seen))
 		own_stack_call(see_endings, NULL);
 }

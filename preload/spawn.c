@@ -315,19 +315,51 @@ static int exec_path(const char *path, char *const argv[], char *const envp[])
 	return exec_again(path, argv, envp);
 }
 
+/* Is it a script whose interpreter is not there? */
+static bool lacks_interpreter(int dirfd, const char *path)
+{
+	ROOM(room);
+	struct program *p = (struct program *)room;
+	if (!p || !find_program(dirfd, path, p))
+		return false;
+	if (!p->interpreter)
+		RAW(SYS_close, (long)p->image);
+	return p->interpreter && faccessat(dirfd, p->interpreter, F_OK, 0) < 0 && errno == ENOENT;
+}
+
+/* What is started for a name without a slash, into `found`, if libc would not find it along PATH:
+ * it is hidden, or comes after such a script without an interpreter, which both go past. */
+static bool find_hidden(int dirfd, const char *file, char found[PATH_MAX])
+{
+	const char *dirs = served_path();
+	bool passes = false;
+	while (served_find(dirfd, file, &dirs, found))
+		if (!is_hidden(dirfd, found))
+			return passes;
+		else if (lacks_interpreter(dirfd, found))
+			passes = true;
+		else
+			return true;
+	dirs = served_path();
+	return passes && served_find(dirfd, file, &dirs, found);
+}
+
 /* What is no program for the kernel is one for the shell. */
 static int exec_file(const char *file, char *const argv[], char *const envp[])
 {
 	ROOM(found);
 	bool looks = file && *file && path_is_there(file) && !strchr(file, '/');
-	if (looks && found && served_find(AT_FDCWD, file, found) && is_hidden(AT_FDCWD, found))
+	if (looks && found && find_hidden(AT_FDCWD, file, found))
 		file = found;
-	if (strchr(file, '/') && is_hidden(AT_FDCWD, file)) {
-		exec_path(file, argv, envp);
-		if (errno != ENOEXEC)
-			return -1;
-	}
-	return served_file(AT_FDCWD, file, envp) ? REAL(execvpe)(file, argv, envp) : -1;
+	if (!strchr(file, '/') || !is_hidden(AT_FDCWD, file))
+		return served_file(AT_FDCWD, file, envp) ? REAL(execvpe)(file, argv, envp) : -1;
+	exec_path(file, argv, envp);
+	WORDS(words, count_of(argv) + 4);
+	if (errno != ENOEXEC || !words)
+		return -1;
+	struct program shell = {.interpreter = "/bin/sh"};
+	fill_arguments(&shell, file, argv, words->at);
+	return exec_path(shell.interpreter, words->at, envp);
 }
 
 static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
@@ -349,6 +381,32 @@ static int exec_at(int dirfd, const char *path, char *const argv[], char *const 
 	return exec_again(name, argv, envp);
 }
 
+/* Descriptors that a call of posix_spawn has for itself: where the child is when it starts its
+ * program (directory_after), the program if that is a copy in memory, this end of the socket
+ * through which a child of ours asks, and what was opened for that. Who forks meanwhile in another
+ * thread closes them in its child, which would otherwise have a number more, and keep a child of
+ * ours waiting whose parent is gone. The lock guards the list and what is in it; nothing of libplfs
+ * is called with it, because who forks has libplfs's gate before. */
+struct own_fds {
+	int dir, image, socket, *opened, opened_count;
+	struct own_fds *next;
+};
+static struct own_fds *all_own_fds;
+
+/* After all handlers of the fork: libplfs can be called. */
+static void forget_own_fds(void)
+{
+	for (struct own_fds *own = all_own_fds; own; own = own->next) {
+		int fds[] = {own->dir, own->image, own->socket};
+		for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+			if (fds[i] >= 0)
+				RAW(SYS_close, (long)fds[i]);
+		for (int i = 0; i < own->opened_count; i++)
+			door_close(own->opened[i]);
+	}
+	all_own_fds = NULL;
+}
+
 /* libplfs's handler around the fork commits. Handlers of signals wait, as all locks are held. */
 static void before_fork(void)
 {
@@ -363,6 +421,7 @@ static void after_fork(bool in_child)
 {
 	if (in_child) {
 		_IO_list_resetlock();
+		forget_own_fds();
 	} else {
 		description_after_fork();
 		_IO_list_unlock();
@@ -624,44 +683,55 @@ static void lend_environment(void)
 	PLFS_ALWAYS(plfs_door_free_text(text));
 }
 
+static void end_start(void *unused)
+{
+	(void)unused;
+	shared_with_process();
+	served_take_back();
+}
+
+/* What `call` gives, which starts programs in libc. The thread may be cancelled in it. */
+#define START_IN_LIBC(call) \
+	({ \
+		__typeof__(call) given_; \
+		lend_environment(); \
+		share_with_process(SHARED_ALL); \
+		pthread_cleanup_push(end_start, NULL); \
+		given_ = call; \
+		pthread_cleanup_pop(1); \
+		given_; \
+	})
+
+static int system_in_libc(const char *command)
+{
+	int rc;
+	pthread_cleanup_push(signals_after_system, NULL);
+	rc = REAL(system)(command);
+	pthread_cleanup_pop(1);
+	return rc;
+}
+
 EXPORT int system(const char *command)
 {
 	/* As where there is no shell. */
 	if (command && !served_at(AT_FDCWD, "/bin/sh", 0, environ))
 		return 127 << 8;
-	lend_environment();
-	share_with_process(SHARED_ALL);
-	int rc = REAL(system)(command);
-	signals_after_system();
-	shared_with_process();
-	served_take_back();
-	return rc;
+	return START_IN_LIBC(system_in_libc(command));
 }
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
 	if (!served_at(AT_FDCWD, "/bin/sh", 0, environ))
 		return NULL;
-	lend_environment();
-	share_with_process(SHARED_ALL);
-	FILE *fp = REAL(popen)(command, mode);
-	shared_with_process();
-	served_take_back();
-	return fp;
+	return START_IN_LIBC(REAL(popen)(command, mode));
 }
 
 /* Its commands are programs, too. */
 EXPORT int wordexp(const char *words, wordexp_t *result, int flags)
 {
 	bool starts = path_is_there(words) && strpbrk(words, "`(") && !(flags & WRDE_NOCMD);
-	if (!starts)
-		return REAL(wordexp)(words, result, flags);
-	lend_environment();
-	share_with_process(SHARED_ALL);
-	int rc = REAL(wordexp)(words, result, flags);
-	shared_with_process();
-	served_take_back();
-	return rc;
+	return starts ? START_IN_LIBC(REAL(wordexp)(words, result, flags))
+		      : REAL(wordexp)(words, result, flags);
 }
 
 EXPORT void _exit(int status)
@@ -689,7 +759,10 @@ EXPORT void abort(void)
 /* posix_spawn runs its file actions inside libc, on kernel descriptors; for placeholders that is
  * right. Only an open of one of our paths is not: it would create a plain file or truncate a
  * superblock. libc's list of actions cannot be read, so we keep our own beside it. If it holds such
- * an open, the child is ours instead of libc's: see start_ours. */
+ * an open, the child is ours instead of libc's: see start_ours.
+ *
+ * The key is where libc has its list, which a copy of the program's structure has as well: who
+ * returns one by value, or moves it, goes on with another structure. */
 enum action_kind {
 	ADD_OPEN,
 	ADD_CLOSE,
@@ -708,7 +781,7 @@ struct action {
 };
 
 struct actions {
-	const posix_spawn_file_actions_t *key;
+	const void *key;
 	struct action *v;
 	int n;
 	struct actions *next;
@@ -729,21 +802,21 @@ void spawn_unlock(void)
 	signals_resume();
 }
 
-/* The list of `key`; the lock is held. */
-static struct actions *find_actions(const posix_spawn_file_actions_t *key)
+/* The list of `fa`; the lock is held. */
+static struct actions *find_actions(const posix_spawn_file_actions_t *fa)
 {
-	struct actions *a = all_actions;
-	while (a && a->key != key)
+	struct actions *a = fa && fa->__actions ? all_actions : NULL;
+	while (a && a->key != fa->__actions)
 		a = a->next;
 	return a;
 }
 
-static void drop_actions(const posix_spawn_file_actions_t *key)
+EXPORT int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t *fa)
 {
 	spawn_lock();
-	for (struct actions **p = &all_actions; *p; p = &(*p)->next)
-		if ((*p)->key == key) {
-			struct actions *a = *p;
+	struct actions *a = find_actions(fa);
+	for (struct actions **p = &all_actions; a && *p; p = &(*p)->next)
+		if (*p == a) {
 			*p = a->next;
 			for (int i = 0; i < a->n; i++)
 				free(a->v[i].path);
@@ -751,89 +824,88 @@ static void drop_actions(const posix_spawn_file_actions_t *key)
 			free(a);
 			break;
 		}
+	int rc = REAL(posix_spawn_file_actions_destroy)(fa);
 	spawn_unlock();
+	return rc;
 }
 
-/* Records an action that libc accepted (rc == 0). Returns the result of the call. */
-static int note_action(int rc, const posix_spawn_file_actions_t *key, struct action action)
+/* Notes an action that libc has accepted: an errno. */
+static int note_action(
+	struct actions *a, const posix_spawn_file_actions_t *fa, const struct action *action)
 {
-	if (rc != 0)
-		return rc;
-	char *path = action.path ? strdup(action.path) : NULL;
-	spawn_lock();
-	struct actions *a = find_actions(key);
-	if (!a && (a = calloc(1, sizeof *a))) {
-		a->key = key;
+	if (!a) {
+		a = calloc(1, sizeof *a);
+		if (!a)
+			return ENOMEM;
 		a->next = all_actions;
 		all_actions = a;
 	}
-	struct action *v = a ? realloc(a->v, (size_t)(a->n + 1) * sizeof *v) : NULL;
-	if (v) {
-		a->v = v;
-		v[a->n] = action;
-		v[a->n++].path = path;
-	}
-	spawn_unlock();
-	if (v && (path || !action.path))
-		return 0;
-	return ENOMEM;
+	a->key = fa->__actions;
+	struct action *v = realloc(a->v, (size_t)(a->n + 1) * sizeof *v);
+	if (!v)
+		return ENOMEM;
+	a->v = v;
+	char *path = action->path ? strdup(action->path) : NULL;
+	v[a->n] = *action;
+	v[a->n++].path = path;
+	return action->path && !path ? ENOMEM : 0;
 }
 
-EXPORT int posix_spawn_file_actions_init(posix_spawn_file_actions_t *fa)
-{
-	drop_actions(fa);
-	return REAL(posix_spawn_file_actions_init)(fa);
-}
-
-EXPORT int posix_spawn_file_actions_destroy(posix_spawn_file_actions_t *fa)
-{
-	drop_actions(fa);
-	return REAL(posix_spawn_file_actions_destroy)(fa);
-}
+/* What libc's call `add` gives, which adds an action to `fa`. With the lock: libc may move its
+ * list, and another one may come to lie where it was. */
+#define ADD(fa, add, ...) \
+	({ \
+		spawn_lock(); \
+		struct actions *list_ = find_actions(fa); \
+		int rc_ = add; \
+		rc_ = rc_ ? rc_ : note_action(list_, fa, &(struct action){__VA_ARGS__}); \
+		spawn_unlock(); \
+		rc_; \
+	})
 
 EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *restrict fa, int fd,
 	const char *restrict path, int flags, mode_t mode)
 {
-	return note_action(REAL(posix_spawn_file_actions_addopen)(fa, fd, path, flags, mode), fa,
-		(struct action){ADD_OPEN, fd, -1, flags, mode, (char *)path});
+	return ADD(fa, REAL(posix_spawn_file_actions_addopen)(fa, fd, path, flags, mode), ADD_OPEN,
+		fd, -1, flags, mode, (char *)path);
 }
 
 EXPORT int posix_spawn_file_actions_addclose(posix_spawn_file_actions_t *fa, int fd)
 {
-	return note_action(REAL(posix_spawn_file_actions_addclose)(fa, fd), fa,
-		(struct action){.kind = ADD_CLOSE, .fd = fd});
+	return ADD(
+		fa, REAL(posix_spawn_file_actions_addclose)(fa, fd), .kind = ADD_CLOSE, .fd = fd);
 }
 
 EXPORT int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *fa, int fd, int to)
 {
-	return note_action(REAL(posix_spawn_file_actions_adddup2)(fa, fd, to), fa,
-		(struct action){.kind = ADD_DUP2, .fd = fd, .to = to});
+	return ADD(fa, REAL(posix_spawn_file_actions_adddup2)(fa, fd, to), .kind = ADD_DUP2,
+		.fd = fd, .to = to);
 }
 
 EXPORT int posix_spawn_file_actions_addchdir_np(
 	posix_spawn_file_actions_t *restrict fa, const char *restrict path)
 {
 	before_name(AT_FDCWD, path, PLFS_NAMES_DIR);
-	return note_action(REAL(posix_spawn_file_actions_addchdir_np)(fa, path), fa,
-		(struct action){.kind = ADD_CHDIR, .path = (char *)path});
+	return ADD(fa, REAL(posix_spawn_file_actions_addchdir_np)(fa, path), .kind = ADD_CHDIR,
+		.path = (char *)path);
 }
 
 EXPORT int posix_spawn_file_actions_addfchdir_np(posix_spawn_file_actions_t *fa, int fd)
 {
-	return note_action(REAL(posix_spawn_file_actions_addfchdir_np)(fa, fd), fa,
-		(struct action){.kind = ADD_FCHDIR, .fd = fd});
+	return ADD(fa, REAL(posix_spawn_file_actions_addfchdir_np)(fa, fd), .kind = ADD_FCHDIR,
+		.fd = fd);
 }
 
 EXPORT int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t *fa, int fd)
 {
-	return note_action(REAL(posix_spawn_file_actions_addclosefrom_np)(fa, fd), fa,
-		(struct action){.kind = ADD_CLOSEFROM, .fd = fd});
+	return ADD(fa, REAL(posix_spawn_file_actions_addclosefrom_np)(fa, fd),
+		.kind = ADD_CLOSEFROM, .fd = fd);
 }
 
 EXPORT int posix_spawn_file_actions_addtcsetpgrp_np(posix_spawn_file_actions_t *fa, int fd)
 {
-	return note_action(REAL(posix_spawn_file_actions_addtcsetpgrp_np)(fa, fd), fa,
-		(struct action){.kind = ADD_TCSETPGRP, .fd = fd});
+	return ADD(fa, REAL(posix_spawn_file_actions_addtcsetpgrp_np)(fa, fd),
+		.kind = ADD_TCSETPGRP, .fd = fd);
 }
 
 /* Descriptors that the child is to have get numbers from here on, if there are such. */
@@ -910,6 +982,16 @@ static int directory_after(const struct actions *a)
 	return dir;
 }
 
+/* Closes one of them. */
+static void own_close(int *fd)
+{
+	spawn_lock();
+	if (*fd >= 0)
+		RAW(SYS_close, (long)*fd);
+	*fd = -1;
+	spawn_unlock();
+}
+
 typedef int spawn_call(pid_t *restrict, const char *restrict,
 	const posix_spawn_file_actions_t *restrict, const posix_spawnattr_t *restrict,
 	char *const[restrict], char *const[restrict]);
@@ -926,8 +1008,7 @@ struct start {
 	bool by_us;
 	/* The errno of its exec, if it is known that there is no such program; else 0. */
 	int no_program;
-	/* Where the child is: directory_after. */
-	int dir;
+	struct own_fds *own;
 };
 
 /* Those that the child gets by dup2, whether exec would close them or not. */
@@ -952,9 +1033,8 @@ struct child {
 	const struct start *start;
 	char *path;
 	char *const *argv, *const *envp;
-	/* Where it asks, and its program if that is a copy in memory: no action has the numbers.
-	 * And its parent's end. */
-	int socket, image, parents;
+	/* Where it asks: no action has the number. And its parent's end. */
+	int socket, parents;
 	/* Of the program's thread. */
 	uint64_t mask;
 	/* Room for a path. */
@@ -1134,7 +1214,7 @@ static int child_closes_from(const struct child *child, int least)
 				at += e->d_reclen;
 				int fd = e->d_name[0] == '.' ? -1 : atoi(e->d_name);
 				if (fd >= least && fd != dir && fd != child->socket &&
-					fd != child->image && !fd_is_owned(fd) &&
+					fd != child->start->own->image && !fd_is_owned(fd) &&
 					RAW(SYS_close, (long)fd) == 0)
 					again = true;
 			}
@@ -1229,8 +1309,7 @@ static int child_takes_attributes(const posix_spawnattr_t *attr, sigset_t *mask)
  */
 static int child_finds(const struct child *child)
 {
-	const char *dir = getenv("PATH"), *name = child->path;
-	dir = dir ? dir : "/bin:/usr/bin";
+	const char *dir = served_path(), *name = child->path;
 	size_t len = strlen(name);
 	if (len == 0)
 		return ENOENT;
@@ -1307,11 +1386,12 @@ static int do_for_child(const struct action *x, enum passes passes, int passed, 
 }
 
 /* Until the child has its program, which closes the other end, or says why not. What is opened for
- * it goes to `opened`: it stays open as long, so that the files are in use. */
-static int serve_child(const struct actions *a, int socket, int *opened, int *opened_count)
+ * it stays open as long, so that the files are in use. */
+static int serve_child(const struct actions *a, struct own_fds *own)
 {
 	struct note note;
 	int passed;
+	int socket = own->socket;
 	while (receive(socket, &note, MSG_CMSG_CLOEXEC, &passed)) {
 		if (note.action == ENDS)
 			return note.says;
@@ -1320,8 +1400,11 @@ static int serve_child(const struct actions *a, int socket, int *opened, int *op
 		note.says = do_for_child(&a->v[note.action], (enum passes)note.says, passed, &fd);
 		if (passed >= 0)
 			door_close(passed);
-		if (fd >= 0)
-			opened[(*opened_count)++] = fd;
+		if (fd >= 0) {
+			spawn_lock();
+			own->opened[own->opened_count++] = fd;
+			spawn_unlock();
+		}
 		/* By our sendmsg, which commits, and gives the position to the kernel. */
 		if (sendmsg(socket, address_with(&letter, &note, fd), MSG_NOSIGNAL) < 0) {
 			note.says = errno;
@@ -1401,19 +1484,20 @@ static int begin_child(struct child *child, pid_t *pid)
 			RAW(SYS_close, (long)child->socket);
 		if (failed)
 			RAW(SYS_close, (long)ends[0]);
+		else
+			child->start->own->socket = ends[0];
 	}
 	spawn_unlock();
 	return failed;
 }
 
-/* The actions are not to reach `image`, which the child needs; -1: nothing. */
-__attribute__((noinline)) static int start_ours(
-	const struct start *s, const char *path, char *const argv[], char *const envp[], int image)
+static int start_ours(
+	const struct start *s, const char *path, char *const argv[], char *const envp[])
 {
 	ROOM(room);
 	size_t count = s->actions ? (size_t)s->actions->n : 0;
-	int *opened = calloc(count + 1, sizeof *opened), opened_count = 0;
-	struct child child = {s, (char *)path, argv, envp, -1, image, -1, 0, room, false};
+	int *opened = calloc(count + 1, sizeof *opened);
+	struct child child = {s, (char *)path, argv, envp, -1, -1, 0, room, false};
 	int rc = room && opened ? 0 : ENOMEM, cancel;
 	pid_t pid = -1;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
@@ -1422,10 +1506,11 @@ __attribute__((noinline)) static int start_ours(
 		pass_locks(s->actions);
 		/* As long as libc blocks them. */
 		signals_block_all(&child.mask);
+		s->own->opened = opened;
 		rc = begin_child(&child, &pid);
 		if (rc == 0) {
-			rc = serve_child(s->actions, child.parents, opened, &opened_count);
-			RAW(SYS_close, (long)child.parents);
+			rc = serve_child(s->actions, s->own);
+			own_close(&s->own->socket);
 			if (rc != 0)
 				while (RAW(SYS_wait4, (long)pid, NULL, 0L, NULL) < 0 &&
 					errno == EINTR)
@@ -1433,8 +1518,12 @@ __attribute__((noinline)) static int start_ours(
 			else if (s->pid)
 				*s->pid = pid;
 		}
-		for (int i = 0; i < opened_count; i++)
-			door_close(opened[i]);
+		spawn_lock();
+		int opened_count = s->own->opened_count;
+		s->own->opened_count = 0;
+		spawn_unlock();
+		while (opened_count > 0)
+			door_close(opened[--opened_count]);
 		signals_restore(&child.mask);
 		shared_with_process();
 	}
@@ -1443,11 +1532,10 @@ __attribute__((noinline)) static int start_ours(
 	return rc;
 }
 
-static int start(
-	const struct start *s, const char *path, char *const argv[], char *const envp[], int image)
+static int start(const struct start *s, const char *path, char *const argv[], char *const envp[])
 {
 	if (s->by_us)
-		return start_ours(s, path, argv, envp, image);
+		return start_ours(s, path, argv, envp);
 	share_with_process(SHARED_ALL);
 	pass_locks(s->actions);
 	int rc = s->call(s->pid, path, s->fa, s->attr, argv, envp);
@@ -1460,7 +1548,7 @@ static int start_in_vain(const struct start *s, const char *path)
 {
 	struct start in_vain = *s;
 	in_vain.no_program = errno;
-	return start_ours(&in_vain, path, NULL, NULL, -1);
+	return start_ours(&in_vain, path, NULL, NULL);
 }
 
 /* A program in a container is made ready here. */
@@ -1469,28 +1557,30 @@ static int spawn_program(const struct start *s, const char *path, char *const ar
 {
 	ROOM(room);
 	struct program *p = (struct program *)room;
-	if (!p || !find_program(s->dir, path, p))
+	if (!p || !find_program(s->own->dir, path, p))
 		return start_in_vain(s, path);
 	if (p->interpreter) {
 		WORDS(words, count_of(argv) + 4);
 		if (!words)
 			return ENOMEM;
 		fill_arguments(p, path, argv, words->at);
-		if (is_hidden(s->dir, p->interpreter))
-			return can_interpret(s->dir, p->interpreter, scripts)
+		if (is_hidden(s->own->dir, p->interpreter))
+			return can_interpret(s->own->dir, p->interpreter, scripts)
 				       ? spawn_program(
 						 s, p->interpreter, words->at, envp, scripts + 1)
 				       : start_in_vain(s, path);
-		return served_at(s->dir, p->interpreter, 0, envp)
-			       ? start(s, p->interpreter, words->at, envp, -1)
+		return served_at(s->own->dir, p->interpreter, 0, envp)
+			       ? start(s, p->interpreter, words->at, envp)
 			       : EPERM;
 	}
-	int image = set_aside(s->actions, p->image);
+	spawn_lock();
+	int image = s->own->image = set_aside(s->actions, p->image), failed = errno;
+	spawn_unlock();
 	if (image < 0)
-		return errno;
+		return failed;
 	fd_path(p->head, image);
-	int rc = served_fd(image, path, envp) ? start(s, p->head, argv, envp, image) : errno;
-	RAW(SYS_close, (long)image);
+	int rc = served_fd(image, path, envp) ? start(s, p->head, argv, envp) : errno;
+	own_close(&s->own->image);
 	return rc;
 }
 
@@ -1499,21 +1589,26 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	char *const envp[])
 {
 	spawn_lock();
-	struct actions *a = fa ? find_actions(fa) : NULL;
+	struct actions *a = find_actions(fa);
 	spawn_unlock();
-	struct start s = {call, pid, fa, attr, a, false, 0, directory_after(a)};
+	struct own_fds own = {directory_after(a), -1, -1, NULL, 0, NULL};
+	spawn_lock();
+	own.next = all_own_fds;
+	all_own_fds = &own;
+	spawn_unlock();
+	struct start s = {call, pid, fa, attr, a, false, 0, &own};
 	bool is_there = path && path_is_there(path) && *path;
 	/* posix_spawnp looks along PATH. */
 	bool looks = call == REAL(posix_spawnp) && is_there && !strchr(path, '/');
 	ROOM(found);
-	if (looks && found && served_find(s.dir, path, found) && is_hidden(s.dir, found)) {
+	if (looks && found && find_hidden(own.dir, path, found)) {
 		path = found;
 		looks = false;
 	}
 	int rc = EPERM;
-	if (looks ? served_file(s.dir, path, envp) : served_at(s.dir, path, 0, envp)) {
-		bool hidden = is_there && !looks && is_hidden(s.dir, path),
-		     is_ours = hidden && faccessat(s.dir, path, X_OK, 0) == 0,
+	if (looks ? served_file(own.dir, path, envp) : served_at(own.dir, path, 0, envp)) {
+		bool hidden = is_there && !looks && is_hidden(own.dir, path),
+		     is_ours = hidden && faccessat(own.dir, path, X_OK, 0) == 0,
 		     is_forbidden = hidden && !is_ours && errno == EACCES;
 		bool moves = false;
 		for (int i = 0; a && i < a->n; i++) {
@@ -1531,17 +1626,23 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		s.by_us = s.by_us || (moves && flat_is_known());
 		/* From here on paths are what the kernel takes them for. */
 		s.call = is_ours ? REAL(posix_spawn) : call;
-		rc = WITH_ENVIRONMENT(s.dir, envp,
+		rc = WITH_ENVIRONMENT(own.dir, envp,
 			is_ours ? spawn_program(&s, path, argv, given, 0)
-				: start(&s, path, argv, given, -1),
+				: start(&s, path, argv, given),
 			ENOMEM);
 		/* The kernel does not see it. */
 		if (rc == ENOENT && is_forbidden &&
-			RAW(SYS_faccessat, (long)s.dir, path, (long)F_OK) < 0)
+			RAW(SYS_faccessat, (long)own.dir, path, (long)F_OK) < 0)
 			rc = EACCES;
 	}
-	if (s.dir >= 0)
-		RAW(SYS_close, (long)s.dir);
+	spawn_lock();
+	if (own.dir >= 0)
+		RAW(SYS_close, (long)own.dir);
+	struct own_fds **at = &all_own_fds;
+	while (*at != &own)
+		at = &(*at)->next;
+	*at = own.next;
+	spawn_unlock();
 	return rc;
 }
 

@@ -449,6 +449,122 @@ static void moves(void)
 	R(access("in/second", F_OK));
 }
 
+static struct job {
+	posix_spawn_file_actions_t actions;
+} job_of(const char *path)
+{
+	struct job job;
+	posix_spawn_file_actions_init(&job.actions);
+	posix_spawn_file_actions_addopen(
+		&job.actions, 44, path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	return job;
+}
+
+/* A list was known by the place of the program's structure alone. Of one that was moved libc's own
+ * child did the actions, on a superblock. */
+static void moved(void)
+{
+	struct job *first = malloc(sizeof *first);
+	*first = job_of("kept");
+	posix_spawn_file_actions_t elsewhere = first->actions;
+	free(first);
+	/* Where the first one was, more or less. */
+	first = malloc(sizeof *first);
+	*first = job_of("made");
+	begin();
+	actions = elsewhere;
+	posix_spawn_file_actions_adddup2(&actions, 44, 45);
+	start("moved");
+	begin();
+	actions = first->actions;
+	start("made where it was");
+	free(first);
+}
+
+/* Scripts whose interpreter is not there: the next one of PATH is started. One without a first line
+ * is the shell's, by execvp alone. */
+static void along_path(void)
+{
+	static const char *const names[][2] = {{"one/tool", "#!/no/such/interpreter\n"},
+		{"two/tool", "#!/bin/sh\necho second tool\n"}, {"one/plain", "echo no script $1\n"},
+		{"one/only", "#!/no/such/interpreter\n"}};
+	mkdir("one", 0755);
+	mkdir("two", 0755);
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		int fd = open(names[i][0], O_WRONLY | O_CREAT, 0755);
+		write(fd, names[i][1], strlen(names[i][1]));
+		close(fd);
+	}
+	setenv("PATH", "one:two:/bin:/usr/bin", 1);
+	static const char *const tools[] = {"tool", "plain", "only", "nowhere"};
+	for (size_t i = 0; i < sizeof tools / sizeof *tools; i++) {
+		begin();
+		start_by(tools[i], tools[i], true);
+		fflush(stdout);
+		pid_t pid = fork();
+		if (pid == 0) {
+			execlp(tools[i], tools[i], "given", NULL);
+			printf("execlp %s: %d\n", tools[i], errno);
+			exit(3);
+		}
+		printf("execlp: ended %d\n", reap(pid));
+	}
+}
+
+static void *spawns(void *stop)
+{
+	while (!*(volatile bool *)stop) {
+		posix_spawn_file_actions_t own;
+		pid_t pid;
+		posix_spawn_file_actions_init(&own);
+		posix_spawn_file_actions_addopen(&own, 0, "kept", O_RDONLY, 0);
+		char *words[] = {"true", NULL};
+		if (posix_spawn(&pid, "/bin/true", &own, NULL, words, environ) == 0)
+			reap(pid);
+		posix_spawn_file_actions_destroy(&own);
+	}
+	return NULL;
+}
+
+/* A child that another thread forked meanwhile kept the parent's end of the socket: when the parent
+ * was killed the child of its spawn waited as long as that lived. */
+static void killed(void)
+{
+	int alive[2], rounds = 0;
+	fflush(stdout);
+	for (; rounds < 5; rounds++) {
+		pipe(alive);
+		pid_t parent = fork(), pid;
+		if (parent == 0) {
+			pthread_t thread;
+			bool stop = false;
+			close(alive[0]);
+			pthread_create(&thread, NULL, spawns, &stop);
+			for (int i = 0; i < 20; i++)
+				if ((pid = fork()) == 0) {
+					close(alive[1]);
+					sleep(1);
+					_exit(0);
+				}
+			kill(getpid(), SIGKILL);
+		}
+		close(alive[1]);
+		/* All that are left, but for those of the fork: children of spawn. */
+		struct timespec begun, now;
+		clock_gettime(CLOCK_MONOTONIC, &begun);
+		char byte;
+		R(read(alive[0], &byte, 1));
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		long ms = (now.tv_sec - begun.tv_sec) * 1000 +
+			  (now.tv_nsec - begun.tv_nsec) / 1000000;
+		reap(parent);
+		close(alive[0]);
+		if (ms > 900)
+			printf("a child of a spawn waited\n");
+	}
+	R(rounds);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1)
@@ -466,5 +582,8 @@ int main(int argc, char **argv)
 	takes_terminal();
 	as_libc();
 	threads();
+	moved();
+	killed();
+	along_path();
 	return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <spawn.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -45,6 +46,84 @@ static void start_all(const char *what)
 		now++;
 	printf("environ is as before: %d %d\n", environ == before, now == words);
 	tell(what);
+}
+
+/* In another thread, while this one has its way with the environment. */
+static void *slow(void *unused)
+{
+	(void)unused;
+	system("echo > begun; while [ -e begun ]; do sleep 0.01; done");
+	return NULL;
+}
+
+static pthread_t start_slow(void)
+{
+	pthread_t thread;
+	pthread_create(&thread, NULL, slow, NULL);
+	while (access("begun", F_OK) < 0)
+		usleep(1000);
+	return thread;
+}
+
+static void give(const char *a)
+{
+	clearenv();
+	setenv("PATH", "/bin:/usr/bin", 1);
+	setenv("A", a, 1);
+	setenv("B", "1", 1);
+}
+
+static void tell_words(const char *what)
+{
+	printf("%s:", what);
+	for (char **word = environ; word && *word; word++)
+		printf(" %s", *word);
+	printf("\n");
+	fflush(stdout);
+}
+
+/* What the first of two threads had found of the environment counted for the second: a program that
+ * was started after it had been emptied read a superblock, and wrote behind it. What was changed
+ * while a program ran was as before when it had ended, or stayed with words of PLFS's. And after a
+ * thread that was cancelled in `system` no program had PLFS. */
+static void changed_meanwhile(bool emptied_first)
+{
+	if (emptied_first)
+		give("0");
+	pthread_t thread = start_slow();
+	give("1");
+	tell("emptied");
+	printf("system %d\n", system("cat f; echo second >> f"));
+	tell("second");
+	unlink("begun");
+	pthread_join(thread, NULL);
+	tell_words("joined");
+	thread = start_slow();
+	setenv("A", "2", 1);
+	unsetenv("B");
+	unlink("begun");
+	pthread_join(thread, NULL);
+	tell_words("changed");
+	thread = start_slow();
+	setenv("C", "3", 1);
+	unlink("begun");
+	pthread_join(thread, NULL);
+	tell_words("with one more");
+	thread = start_slow();
+	pid_t pid = fork();
+	if (pid == 0) {
+		tell_words("forked");
+		_exit(0);
+	}
+	reap(pid);
+	pthread_cancel(thread);
+	pthread_join(thread, NULL);
+	unlink("begun");
+	tell_words("cancelled");
+	give("4");
+	printf("system %d\n", system("cat f; echo third >> f"));
+	tell("third");
+	tell_words("ended");
 }
 
 static void *many(void *of)
@@ -90,6 +169,14 @@ int main(void)
 	printf("fexecve %d %d\n", rc, errno);
 	close(fd);
 	start_all("as it is");
+	/* In a child: the others have the environment as it was. */
+	fflush(stdout);
+	pid_t pid = fork();
+	if (pid == 0) {
+		changed_meanwhile(false);
+		exit(0);
+	}
+	printf("changed: %d\n", reap(pid));
 	environ = path;
 	start_all("PATH alone");
 	environ = none;
@@ -107,5 +194,6 @@ int main(void)
 	start_all("NULL");
 	clearenv();
 	start_all("cleared");
+	changed_meanwhile(true);
 	return 0;
 }

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use plfs_core::store::{Errno, Links, fd_path};
+use plfs_core::store::{Errno, Links, PosixStore, fd_path};
 use plfs_core::{Config, Error, FORK_GATE, Plfs};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -206,6 +206,8 @@ extern "C" fn after_fork() {
 
 extern "C" fn after_fork_in_child() {
     ENDING.store(false, Ordering::Relaxed);
+    // Threads that the child does not have may have had some for a moment.
+    PosixStore::release_numbers();
     after_fork();
     call(|| {
         plfs()?.after_fork_in_child();

@@ -658,10 +658,8 @@ impl Plfs {
     }
 
     /// In the child of a fork, after [`Plfs::before_fork`] in the parent: the parent's writers are
-    /// not ours.
+    /// not ours. Of the store, [`PosixStore::release_numbers`] comes before.
     pub fn after_fork_in_child(&self) {
-        // Threads that the child does not have may have had some for a moment.
-        PosixStore::release_numbers();
         forget_process();
         self.process.packs.all().iter().for_each(|pack| pack.forget_writer());
         self.all_open().iter().for_each(|file| file.forget_writer());
