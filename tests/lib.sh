@@ -57,14 +57,21 @@ show() { sed 's/^/    /'; }
 explored() { # NUMBER WHAT
     [ -z "${PLFS_EXPLORED:-}" ] || echo "$1 $2" >> "$PLFS_EXPLORED"
 }
-# Of what is tried in many ways, a run takes every other one, by its seed; all if T_FULL=1 or if it
+# Of what is tried in many ways, a run takes every third one, by its seed; all if T_FULL=1 or if it
 # was asked for by name. The ways have numbers.
 is_in_turn() { # NUMBER
-    [ "${T_FULL:-}" = 1 ] || [ -n "${wanted// /}" ] || [ $((($1 + ${PLFS_SEED:-0}) % 2)) = 0 ]
+    [ "${T_FULL:-}" = 1 ] || [ -n "${wanted// /}" ] || [ $((($1 + ${PLFS_SEED:-0}) % 3)) = 0 ]
 }
 
 number_of() { cksum <<< "$1" | cut -d' ' -f1; } # WORD
 
+# For cargo: crates without optimisation, which takes longer than it saves where little runs, and
+# with debug_assert.
+# shellcheck disable=SC2034 # for who reads this file
+unoptimised=()
+for crate in plfs plfs-format plfs-index plfs-pack plfs-placement plfs-rc plfs-fuse plfs-testkit; do
+    unoptimised+=(--config "profile.release.package.$crate.opt-level=0" --config "profile.release.package.$crate.debug-assertions=true")
+done
 # Tests of cargo, by words of their names or all. Of the whole workspace, so that what several
 # suites need is built once.
 cargo_tests() { # OPTION... -- [WORD...]

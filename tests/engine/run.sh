@@ -10,9 +10,12 @@ cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
 cargo=${CARGO:-cargo}
 status=0
+# shellcheck source=tests/lib.sh
+. tests/lib.sh
 # The models are tests/models, the fuzz targets tests/fuzz; examples have no tests.
 if [ $# = 0 ]; then
-    "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --no-fail-fast --lib --bins --tests || status=1
+    "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --no-fail-fast --test '*' || status=1
+    "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --no-fail-fast "${unoptimised[@]}" --lib --bins || status=1
     # Of all crates: those of one alone would have other features, and all be compiled again.
     "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --doc || status=1
 fi

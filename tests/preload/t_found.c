@@ -337,7 +337,7 @@ static void dup2_beside_writes(void)
 	pthread_t thread;
 	pthread_create(&thread, NULL, write_records, NULL);
 	int bad = 0;
-	for (int i = 0; i < 100000; i++)
+	for (int i = 0; i < 50000; i++)
 		bad += dup2(files[i % 2], shared) != shared;
 	stop = 1;
 	pthread_join(thread, NULL);
@@ -378,7 +378,7 @@ static void dup2_beside_reads(void)
 	pthread_t threads[2];
 	pthread_create(&threads[0], NULL, read_number, NULL);
 	pthread_create(&threads[1], NULL, read_number, &number);
-	for (int i = 0; i < 150000; i++)
+	for (int i = 0; i < 75000; i++)
 		dup2(files[i % 2], number);
 	stop = 1;
 	for (int t = 0; t < 2; t++)

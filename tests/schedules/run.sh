@@ -10,7 +10,4 @@ cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
 # shellcheck source=tests/lib.sh
 . tests/lib.sh
-# Without optimisation, which takes longer than it saves, and with debug_assert.
-build=(--config profile.release.package.plfs.opt-level=0 --config profile.release.package.plfs-testkit.opt-level=0
-    --config profile.release.package.plfs.debug-assertions=true --config profile.release.package.plfs-index.opt-level=0 --config profile.release.package.plfs-index.debug-assertions=true)
-cargo_tests "${build[@]}" --features plfs-tests/shuttle --test schedules -- "$@"
+cargo_tests "${unoptimised[@]}" --features plfs-tests/shuttle --test schedules -- "$@"

@@ -244,7 +244,7 @@ fn seal_index(bytes: &mut [u8]) {
 }
 
 fn rounds() -> u64 {
-    plfs_testkit::rounds("PLFS_HOSTILE_ROUNDS", 1500)
+    plfs_testkit::rounds("PLFS_HOSTILE_ROUNDS", 1000)
 }
 
 /// Superblocks altered anywhere, with checksums made right or not, cut, or random.

@@ -205,7 +205,7 @@ fn two_nodes_would_lose_what_they_were_told_is_safe() {
 #[test]
 fn one_node_agrees_with_the_model() {
     const STEPS: usize = 150;
-    let (node, number) = (Node::new(), rounds("PLFS_CLOSE_TO_OPEN_ROUNDS", 150));
+    let (node, number) = (Node::new(), rounds("PLFS_CLOSE_TO_OPEN_ROUNDS", 100));
     let episode = |seed: u64, list: &[plfs_testkit::Step]| {
         let shared = node.0.join(seed.to_string());
         std::fs::create_dir_all(&shared).unwrap();
