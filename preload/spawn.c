@@ -1054,6 +1054,8 @@ enum passes {
 	PASSES_NOTHING,
 	/* Where relative paths begin. */
 	PASSES_DIRECTORY,
+	/* The directory of a path like /proc/self/cwd/name: the process is the child. */
+	PASSES_PARENT,
 	/* What the path names, as /dev/fd/3: the number is the child's. */
 	PASSES_FILE
 };
@@ -1110,6 +1112,15 @@ static bool receive(int socket, struct note *note, int flags, int *fd)
 	return n == sizeof *note;
 }
 
+/* Does the path lead through what a process is, or has open, so that it is another one in another
+ * process? Not by links. */
+static bool is_of_process(const char *path)
+{
+	const char *name = strrchr(path, '/');
+	bool is_there = strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/fd/", 8) == 0;
+	return is_there && name[1] && name - path < PATH_MAX && path_descriptor(path) < 0;
+}
+
 /* The parent does action i, or says why it does not; BY_CHILD: it is for the child. A descriptor
  * that comes has O_CLOEXEC if `flags` has it. */
 static int ask(const struct child *child, int i, int flags, int *fd)
@@ -1119,12 +1130,16 @@ static int ask(const struct child *child, int i, int flags, int *fd)
 	const char *path = child->start->actions->v[i].path;
 	int here = -1, passed = path_descriptor(path);
 	*fd = -1;
-	if (child->has_moved && *path != '/') {
-		passed = here = (int)RAW(
-			SYS_openat, (long)AT_FDCWD, ".", (long)(O_PATH | O_CLOEXEC));
+	bool is_of_child = is_of_process(path);
+	if (is_of_child || (child->has_moved && *path != '/')) {
+		size_t n = is_of_child ? (size_t)(strrchr(path, '/') - path) : 0;
+		memcpy(child->room, path, n);
+		memcpy(child->room + n, "/.", 3);
+		passed = here = (int)RAW(SYS_openat, (long)AT_FDCWD, child->room + (n == 0),
+			(long)(O_PATH | O_CLOEXEC));
 		if (here < 0)
 			return errno;
-		note.says = PASSES_DIRECTORY;
+		note.says = is_of_child ? PASSES_PARENT : PASSES_DIRECTORY;
 	} else if (passed >= 0) {
 		if (RAW(SYS_fcntl, (long)passed, (long)F_GETFD) < 0)
 			return BY_CHILD;
@@ -1360,11 +1375,13 @@ static int do_for_child(const struct action *x, enum passes passes, int passed, 
 {
 	const char *path = x->path;
 	char of_file[FD_PATH_ROOM];
-	int dir = passes == PASSES_DIRECTORY ? passed : AT_FDCWD;
+	int dir = passes == PASSES_DIRECTORY || passes == PASSES_PARENT ? passed : AT_FDCWD;
 	if (passes != PASSES_NOTHING && passed < 0)
 		return EMFILE;
 	if (passes == PASSES_FILE)
 		path = fd_path(of_file, passed);
+	if (passes == PASSES_PARENT)
+		path = strrchr(path, '/') + 1;
 	if (x->kind == ADD_OPEN) {
 		bool is_ours = path_is_ours(dir, path, 0);
 		if (!is_ours && passes == PASSES_FILE) {
@@ -1618,6 +1635,7 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 				  (x->kind == ADD_CHDIR && path_is_managed(AT_FDCWD, x->path)) ||
 				  (x->kind == ADD_OPEN &&
 					  (moves || path_descriptor(x->path) >= 0 ||
+						  is_of_process(x->path) ||
 						  path_is_ours(AT_FDCWD, x->path, 0))) ||
 				  (x->kind == ADD_CLOSEFROM &&
 					  (is_ours || atomic_load(&fd_limit) > 0));

@@ -12,12 +12,21 @@ cargo=${CARGO:-cargo}
 status=0
 # shellcheck source=tests/lib.sh
 . tests/lib.sh
-# The models are tests/models, the fuzz targets tests/fuzz; examples have no tests.
+# Of the workspace as a whole: crates of one alone would have other features, and be compiled again.
+workspace=("$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz)
 if [ $# = 0 ]; then
-    "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --no-fail-fast --test '*' || status=1
-    "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --no-fail-fast "${unoptimised[@]}" --lib --bins || status=1
-    # Of all crates: those of one alone would have other features, and all be compiled again.
-    "$cargo" test --release --locked --workspace --exclude plfs-model --exclude plfs-fuzz --doc || status=1
+    # The models are tests/models, the fuzz targets tests/fuzz; examples have no tests.
+    programs=()
+    for source in crates/*/tests/*.rs crates/*/tests/*/main.rs; do
+        case $source in
+            crates/plfs-model/* | */schedules.rs) ;;
+            */main.rs) programs+=(--test "$(basename "$(dirname "$source")")") ;;
+            *) programs+=(--test "$(basename "$source" .rs)") ;;
+        esac
+    done
+    "${workspace[@]}" --no-fail-fast "${programs[@]}" || status=1
+    "${workspace[@]}" --no-fail-fast "${unoptimised[@]}" --lib --bins || status=1
+    "${workspace[@]}" --doc || status=1
 fi
 tests=crates/plfs/tests
 for word; do

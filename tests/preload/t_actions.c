@@ -447,6 +447,22 @@ static void moves(void)
 	start("opened there");
 	R(access("in/inner", F_OK));
 	R(access("in/second", F_OK));
+	/* They were the parent's. */
+	begin();
+	posix_spawn_file_actions_addchdir_np(&actions, "in");
+	posix_spawn_file_actions_addopen(
+		&actions, 30, "/proc/self/cwd/third", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	start("by what the child is");
+	int fd = open("in", O_RDONLY | O_DIRECTORY);
+	begin();
+	posix_spawn_file_actions_adddup2(&actions, fd, 77);
+	posix_spawn_file_actions_addopen(
+		&actions, 30, "/dev/fd/77/fourth", O_RDWR | O_CREAT | O_TRUNC, 0600);
+	start("by what the child has open");
+	close(fd);
+	R(access("in/third", F_OK));
+	R(access("in/fourth", F_OK));
+	R(access("third", F_OK));
 }
 
 static struct job {
