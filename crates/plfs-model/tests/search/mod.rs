@@ -17,7 +17,7 @@ pub fn depth() -> Option<u8> {
     std::env::var("PLFS_MODEL_DEPTH").ok().map(|n| n.parse().expect("a number"))
 }
 
-/// Every third world, which one of each three by the seed of the run: a third of the time, and a few
+/// Every third world, which one of each three by the seed of the run: a third of the time, and some
 /// runs in a row have likely had all.
 pub fn every_third<M: Copy>(worlds: &[M]) -> Vec<M> {
     let seed = std::env::var("PLFS_SEED").map_or(0, |n| n.parse::<usize>().expect("a number"));
