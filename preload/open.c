@@ -464,7 +464,7 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (managed && tmpfile) {
 		/* linkat could give it a name, and then there would be a plain file in a managed
 		 * directory. Programs fall back to a named file. */
-		errno = EOPNOTSUPP;
+		errno = (flags & O_ACCMODE) == O_RDONLY || (flags & O_CREAT) ? EINVAL : EOPNOTSUPP;
 		return -1;
 	}
 	if (managed) {

@@ -77,6 +77,10 @@ int main(void)
 	R(open("a", O_RDONLY | O_DIRECTORY));
 	R(open(".", O_RDWR));
 	R(open(".", O_RDONLY | O_CREAT, 0600));
+	/* O_TRUNC asks for a file, whatever the rest says. */
+	R(open(".", O_RDONLY | O_TRUNC));
+	R(open(".", O_RDONLY | O_TRUNC | O_DIRECTORY));
+	R(open(".", O_TMPFILE | O_RDONLY, 0600));
 	R(open("nodir/x", O_CREAT | O_RDWR, 0600));
 	R(open("", O_RDONLY));
 	R(open(NULL, O_RDONLY));

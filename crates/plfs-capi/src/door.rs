@@ -335,7 +335,7 @@ fn existing(
     let stat = stat.map_or_else(|| opened.stat(), Ok)?;
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
-    if stat.kind == Kind::Dir && flags & libc::O_CREAT != 0 {
+    if stat.kind == Kind::Dir && (flags & libc::O_CREAT != 0 || truncate) {
         return Err(Errno::ISDIR.into());
     }
     if may_be_logical(&stat) || access.write || truncate {
