@@ -145,6 +145,8 @@ int main(void)
 	again = R(open(proc, O_WRONLY | O_APPEND));
 	R(write(again, "!", 1));
 	close(again);
+	R(open(proc, O_RDONLY | O_NOFOLLOW));
+	R(open(proc, O_RDWR | O_CREAT | O_EXCL, 0600));
 	R(truncate("again", 3));
 	R(fstat(fd, &st) ? -1 : (long)st.st_size);
 	close(fd);

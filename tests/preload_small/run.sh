@@ -289,6 +289,48 @@ assert os.stat("kept").st_size == 4
 END
 }
 
+# What is opened by the path of a descriptor is what any link leads to: O_TRUNC cut nothing of it
+# without the right to write, and nobody was told that it is a link.
+t_paths_of_descriptors() {
+    in_m python3 - <<'END'
+import errno, os
+os.chdir("m/s")
+def put():
+    with open("f", "w") as file:
+        file.write("text")
+put()
+fd = os.open("f", os.O_RDWR)
+path = f"/proc/self/fd/{fd}"
+for flags in os.O_RDONLY, os.O_WRONLY, os.O_RDWR:
+    put()
+    os.close(os.open(path, flags | os.O_TRUNC))
+    assert os.stat("f").st_size == os.fstat(fd).st_size == 0, flags
+put()
+def fails(error, call, *args):
+    try:
+        call(*args)
+    except OSError as failure:
+        assert failure.errno == error, (failure, args)
+    else:
+        raise AssertionError(args)
+fails(errno.ELOOP, os.open, path, os.O_RDONLY | os.O_NOFOLLOW)
+fails(errno.ELOOP, os.open, path, os.O_RDWR | os.O_NOFOLLOW | os.O_TRUNC)
+fails(errno.EEXIST, os.open, path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_TRUNC)
+fails(errno.ENOTDIR, os.open, path, os.O_RDONLY | os.O_DIRECTORY)
+fails(errno.ENOTDIR, os.chdir, "f")
+fails(errno.ENOTDIR, os.chdir, os.path.abspath("f"))
+os.chmod("f", 0o400)
+if os.getuid() == 0 and os.fork() == 0:
+    os.setuid(65534)
+    fails(errno.EACCES, os.open, path, os.O_RDONLY | os.O_TRUNC)
+    fails(errno.EACCES, os.open, path, os.O_WRONLY)
+    os._exit(0)
+elif os.getuid() == 0:
+    assert os.wait()[1] == 0
+assert os.stat("f").st_size == 4
+END
+}
+
 # Files of a copied tree have the ids that they had, and were taken for the same files: cp refused
 # to copy from one to the other, and diff did not read them.
 t_copied_tree() {

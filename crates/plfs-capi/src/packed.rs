@@ -250,9 +250,7 @@ fn open(
         if create && options.exclusive {
             return Err(Errno::EXIST.into());
         }
-        let Access { read, write } = options.access;
-        let wanted = if read { 4 } else { 0 } | if write || options.truncate { 2 } else { 0 };
-        may_access(&stat.stat((0, 0)), wanted, AtFlags::EACCESS)?;
+        must_be_allowed(&stat.stat((0, 0)), options.access, options.truncate)?;
     } else {
         may_change_names(at, None)?;
     }
@@ -286,6 +284,13 @@ pub extern "C" fn plfs_door_has_room(fd: c_int, spare: c_uint) -> c_int {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let needed = u64::from(fd.unsigned_abs()) + 1 + u64::from(spare);
     c_int::from(limit.is_none_or(|limit| needed <= limit))
+}
+
+/// EACCES unless this user may open the file so, by its mode.
+fn must_be_allowed(stat: &Stat, access: Access, truncate: bool) -> Result<()> {
+    let writes = access.write || truncate;
+    let wanted = if access.read { 4 } else { 0 } | if writes { 2 } else { 0 };
+    may_access(stat, wanted, AtFlags::EACCESS).map(drop)
 }
 
 fn placeholder(small: &Small<'_>, flags: c_int) -> Result<(OwnedFd, Option<Arc<StandIn>>)> {
@@ -502,11 +507,16 @@ pub unsafe extern "C" fn plfs_door_packed_reopen(
         // SAFETY: the caller's promises.
         let (handle, out) =
             unsafe { (handle(file)?, out.as_mut().ok_or_else(|| Failure::from(Errno::FAULT))?) };
-        let options = OpenOptions {
-            access: access_of(flags),
-            truncate: flags & libc::O_TRUNC != 0,
-            ..OpenOptions::read()
-        };
+        // Such a path is a link.
+        if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+            return Err(Errno::EXIST.into());
+        }
+        if flags & libc::O_NOFOLLOW != 0 {
+            return Err(Errno::LOOP.into());
+        }
+        let (access, truncate) = (access_of(flags), flags & libc::O_TRUNC != 0);
+        must_be_allowed(&handle.file.stat()?, access, truncate)?;
+        let options = OpenOptions { access, truncate, ..OpenOptions::read() };
         let how = kept_flags(flags) - OFlags::NOFOLLOW;
         let again = rustix::fs::open(fd_path(fd), how, Mode::empty())?;
         let file = plfs()?.open_again(&handle.file, options)?;

@@ -95,7 +95,7 @@ impl Packed {
         self.change(|file| file.append(buf), |this| this.pack.append(&this.file, buf))
     }
 
-    pub(super) fn set_len(&self, size: u64) -> Result<()> {
+    pub(crate) fn set_len(&self, size: u64) -> Result<()> {
         self.change(|file| file.set_len(size), |this| this.pack.set_len(&this.file, size))
     }
 

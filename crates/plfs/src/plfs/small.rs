@@ -215,16 +215,17 @@ impl Plfs {
         Ok(File::of_pack(Packed::new(pack, file), path, access))
     }
 
-    /// Another handle on the file of a pack that a handle is on.
+    /// Another handle on the file of a pack that a handle is on, which is cut if `options` say so.
     pub fn open_again(&self, file: &File, options: OpenOptions) -> Result<Option<File>> {
         let Some(packed) = file.packed() else { return Ok(None) };
         let (pack, path) = (packed.pack.clone(), file.path().to_path_buf());
         let again = pack.open_id(packed.file.id(), packed.file.name())?;
-        let again = File::of_pack(Packed::new(pack, again), path, options.access);
-        if options.truncate && options.access.write {
+        let again = Packed::new(pack, again);
+        // As Linux has it, also of a file that is opened for reading.
+        if options.truncate {
             again.set_len(0)?;
         }
-        Ok(Some(again))
+        Ok(Some(File::of_pack(again, path, options.access)))
     }
 
     /// The name of a pack that `path` is, or that symbolic links there lead to if `links` says so,
