@@ -310,7 +310,8 @@ bool door_describe_reader(int fd, struct ofd *reader);
 bool door_is_plain(int fd);
 /* Before the first entry of the table. */
 void door_begin_table(void);
-/* Is there room for what reads and writes of the open files will need, behind fd? */
+/* Is there room for what reads and writes of the open files will need, behind fd, or with -1 behind
+ * what is opened next? All of them plain: they need nothing. */
 bool door_has_room(int fd);
 /* On other file systems libplfs counts who has a plain file open. */
 bool door_is_local(int fd, dev_t dev);

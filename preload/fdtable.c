@@ -14,7 +14,7 @@ _Atomic unsigned fd_installs;
 static _Atomic uint32_t free_lock, number_lock;
 static struct ofd *free_list;
 
-static _Atomic unsigned forks, descriptors;
+static _Atomic unsigned forks, descriptors, entries_with_logs;
 
 /* The number of the next reader, and what that was before the last fork. */
 static _Atomic uintptr_t next_reader = 1;
@@ -72,10 +72,10 @@ static struct ofd *take_entry(void)
 }
 
 /* The lock is held: others only read it. */
-static void count_descriptors(unsigned more)
+static void count(_Atomic unsigned *all, unsigned more)
 {
-	unsigned n = atomic_load_explicit(&descriptors, memory_order_relaxed);
-	atomic_store_explicit(&descriptors, n + more, memory_order_relaxed);
+	unsigned n = atomic_load_explicit(all, memory_order_relaxed);
+	atomic_store_explicit(all, n + more, memory_order_relaxed);
 }
 
 /* The lock is held. */
@@ -88,10 +88,12 @@ static struct ofd *new_entry(plfs_file *file, struct description *shared)
 	o->shared = shared;
 	o->forks = atomic_load(&forks) - 1;
 	o->is_packed = shared->packed.length > 0;
-	o->descriptors = o->is_packed || OFD_IS_PLAIN(o)	  ? 0
+	o->has_logs = o->is_packed || !OFD_IS_PLAIN(o);
+	o->descriptors = !o->has_logs || o->is_packed		  ? 0
 			 : (ofd_flags(o) & O_ACCMODE) == O_RDONLY ? 1
 								  : 2;
-	count_descriptors(o->descriptors);
+	count(&descriptors, o->descriptors);
+	count(&entries_with_logs, o->has_logs);
 	/* Others see it when it is in the table. */
 	atomic_store_explicit(&o->refs, 1, memory_order_relaxed);
 	return o;
@@ -174,7 +176,8 @@ int ofd_close(struct ofd *o)
 {
 	int rc = PLFS(plfs_close(o->file));
 	fd_lock();
-	count_descriptors(-o->descriptors);
+	count(&descriptors, -o->descriptors);
+	count(&entries_with_logs, -(unsigned)o->has_logs);
 	description_free(o->shared, o->forks != atomic_load(&forks));
 	o->file = NULL;
 	o->shared = NULL;
@@ -261,7 +264,9 @@ struct ofd *fd_remove(int fd)
 
 unsigned ofd_descriptors(void)
 {
-	return atomic_load(&descriptors);
+	/* Else one that is plain as far as its entry knows may have a container by now. */
+	bool are_plain = atomic_load(&entries_with_logs) == 0 && plfs_door_uses_bases() == 0;
+	return are_plain ? 0 : PLFS_LOG_DESCRIPTORS + atomic_load(&descriptors);
 }
 
 /* The position of a placeholder that went in a message says more than that (PLFS_PASSED). */

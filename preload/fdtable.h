@@ -34,8 +34,10 @@ struct ofd {
 	plfs_file *file;
 	/* It is a file of a pack; then the placeholder is open on what stands for the pack. */
 	bool is_packed;
-	/* Descriptors of its own that libplfs may need for it, but for logs. */
+	/* Descriptors of its own that libplfs may need for it, besides those of logs, if it has
+	 * logs. */
 	unsigned descriptors;
+	bool has_logs;
 	struct ofd *next_free;
 };
 
@@ -176,7 +178,8 @@ static inline void ofd_learn_flags(struct ofd *o, int fd)
 		ofd_learn_kernel_flags(o, fd);
 }
 
-/* How many descriptors of its own libplfs may need for all entries. */
+/* How many descriptors of its own libplfs may need for all entries, logs included: none as long as
+ * all are plain. */
 unsigned ofd_descriptors(void);
 
 /* In the place of a negative errno: the position is the kernel's, and o is no longer at fd. For the

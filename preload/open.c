@@ -42,22 +42,10 @@ static int install(int fd, plfs_file *file, struct description *shared, int flag
 	return fd;
 }
 
-/* Descriptors that logs need at least; those of all files share them. For each file libplfs keeps
- * one, and for one that is written a second. */
-#define LOG_DESCRIPTORS 16
-
-/* Numbers below which nobody counts what is left. */
-#define FEW_DESCRIPTORS 16
-
-static unsigned spare_descriptors(void)
-{
-	return LOG_DESCRIPTORS + ofd_descriptors();
-}
-
 bool door_has_room(int fd)
 {
-	return fd < FEW_DESCRIPTORS ||
-	       PLFS_ALWAYS(plfs_door_has_room(fd, spare_descriptors())) != 0;
+	unsigned spare = ofd_descriptors();
+	return spare == 0 || PLFS_ALWAYS(plfs_door_has_room(fd, spare)) != 0;
 }
 
 static int opened_by_door(int fd, plfs_file *file, int flags)
@@ -67,16 +55,8 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	door_forget(fd);
 	if (!file)
 		return fd;
-	fd = install(fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
-	/* Without room for the descriptors that reads and writes of the open files will need, every
-	 * write would fail where the open had not. Of a file of a pack libplfs has counted before
-	 * it made or cut it. */
-	if (fd >= 0 && !door_has_room(fd) && !fd_is_packed(fd)) {
-		door_close(fd);
-		errno = EMFILE;
-		return -1;
-	}
-	return fd;
+	return install(
+		fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
 }
 
 bool door_is_local(int fd, dev_t dev)
@@ -180,7 +160,7 @@ static int open_in_pack(int dirfd, const char *path, int flags, mode_t mode, boo
 {
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
-	plfs_packed_how how = {flags, mode, follow, spare_descriptors()};
+	plfs_packed_how how = {flags, mode, follow, ofd_descriptors()};
 	int fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));
 	if (fd == PLFS_IS_FLAT)
 		flat_found();
@@ -194,7 +174,8 @@ __attribute__((noinline)) static int open_again(int of, int flags)
 	DEFER_SIGNALS();
 	struct ofd *o = ofd_get(of);
 	plfs_file *file = NULL;
-	int fd = o ? PLFS(plfs_door_packed_reopen(o->file, of, flags, &file)) : -EBADF;
+	int fd = o ? PLFS(plfs_door_packed_reopen(o->file, of, flags, ofd_descriptors(), &file))
+		   : -EBADF;
 	if (o)
 		ofd_put(o);
 	return opened_by_door(fd, file, flags);
@@ -226,8 +207,8 @@ static bool open_in_flat(int dirfd, const char *path, int flags, mode_t mode, in
 		}
 		DEFER_SIGNALS();
 		plfs_file *file = NULL;
-		int saved = errno,
-		    fd = PLFS(plfs_door_flat_create(dirfd, path, flags, mode, &file));
+		int saved = errno, fd = PLFS(plfs_door_flat_create(
+					   dirfd, path, flags, mode, ofd_descriptors(), &file));
 		if (fd == PLFS_NOT_FLAT && !asked) {
 			/* Where links lead to. */
 			asked = true;
@@ -249,13 +230,16 @@ static int open_through_door(
 	DEFER_SIGNALS();
 	plfs_file *file = NULL;
 	int fd = PLFS_IS_PACKED;
+	/* Without room for the descriptors that reads and writes of the open files will need, every
+	 * write would fail where the open had not. */
+	first.spare = ofd_descriptors();
 	/* Others may make and remove what is beside the pack. */
 	for (int tries = 0; tries < 100 && fd == PLFS_IS_PACKED; tries++) {
 		fd = PLFS(plfs_door_open(dirfd, path, flags, mode, &first, &file));
 		if (fd == PLFS_PERHAPS_NEW)
 			return fd;
-		first = not_opened;
-		plfs_packed_how how = {flags, mode, 0, spare_descriptors()};
+		first.fd = PLFS_NOT_OPENED;
+		plfs_packed_how how = {flags, mode, 0, first.spare};
 		for (; how.follow < 2 && (fd == PLFS_IS_PACKED || fd == PLFS_NOT_PACKED);
 			how.follow++)
 			fd = PLFS(plfs_door_packed_open(dirfd, path, &how, &file));

@@ -311,11 +311,16 @@ EXPORT FILE *fdopen(int fd, const char *mode)
 	return fp;
 }
 
+static int open_null(void)
+{
+	return (int)RAW(SYS_openat, (long)AT_FDCWD, "/dev/null", (long)(O_RDWR | O_CLOEXEC));
+}
+
 /* Puts /dev/null where a container is. libc's own dup3 is not ours: other threads would take what
  * it puts there for the container. */
 static void leave_number(int fd)
 {
-	int null = (int)RAW(SYS_openat, (long)AT_FDCWD, "/dev/null", (long)(O_RDWR | O_CLOEXEC));
+	int null = open_null();
 	if (null < 0 || dup3(null, fd, O_CLOEXEC) < 0) {
 		door_leave_number(fd);
 		door_forget(fd);
@@ -348,8 +353,12 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 		fflush_unlocked(fp);
 	const char *for_libc = path;
 	if (is_ours) {
-		opened = door_openat(AT_FDCWD, path, flags | O_CLOEXEC, 0666);
+		/* Libc's, before the file is made or cut. */
+		int null = open_null();
+		opened = null < 0 ? -1 : door_openat(AT_FDCWD, path, flags | O_CLOEXEC, 0666);
 		error = opened < 0 ? errno : 0;
+		if (null >= 0)
+			RAW(SYS_close, (long)null);
 		if (opened >= 0 && opened == old) {
 			/* The program has closed the stream's descriptor. Its number is libc's to
 			 * take. */

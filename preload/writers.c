@@ -68,9 +68,8 @@ static struct writer *take(void)
 	return w;
 }
 
-static void give(struct writer *w)
+static void put(struct writer *w)
 {
-	atomic_fetch_sub(&count, 1);
 	w = atomic_exchange(&spare, w);
 	if (!w)
 		return;
@@ -78,6 +77,12 @@ static void give(struct writer *w)
 	w->next_free = free_list;
 	free_list = w;
 	fd_unlock();
+}
+
+static void give(struct writer *w)
+{
+	atomic_fetch_sub(&count, 1);
+	put(w);
 }
 
 #define KNOWN_FLAGS \
@@ -91,15 +96,14 @@ bool writer_may_be(const char *path, int flags)
 	       (*name != '.' || PLFS_ALWAYS(plfs_door_hidden(name)) == 0);
 }
 
-/* fd is a new file, of which nobody knows. */
-static int begin(int fd, int flags)
+/* fd is a new file, of which nobody knows, and w is to be its writer. */
+static int begin(struct writer *w, int fd, int flags)
 {
 	struct stat st;
-	bool has_place = fd < FD_TABLE_LEN && door_has_room(fd);
-	struct writer *w = has_place && RAW(SYS_fstat, (long)fd, &st) == 0 ? take() : NULL;
-	if (!w) {
+	if (fd >= FD_TABLE_LEN || RAW(SYS_fstat, (long)fd, &st) < 0) {
+		put(w);
 		RAW(SYS_close, (long)fd);
-		errno = has_place ? ENOMEM : EMFILE;
+		errno = EMFILE;
 		return -1;
 	}
 	w->at = (plfs_in_place){.dev = st.st_dev, .ino = st.st_ino};
@@ -127,12 +131,25 @@ static int begin(int fd, int flags)
 int writer_create(const char *path, int flags, mode_t mode)
 {
 	int fd;
+	/* What it needs is there before the file is. */
+	if (!door_has_room(-1)) {
+		errno = EMFILE;
+		return -1;
+	}
 	signals_defer_io();
+	struct writer *w = take();
+	if (!w) {
+		signals_resume_io();
+		errno = ENOMEM;
+		return -1;
+	}
 	do
 		fd = (int)RAW(SYS_openat, (long)AT_FDCWD, path, (long)(flags | O_EXCL), (long)mode);
 	while (fd < 0 && errno == EINTR);
 	if (fd >= 0)
-		fd = begin(fd, flags);
+		fd = begin(w, fd, flags);
+	else
+		put(w);
 	signals_resume_io();
 	return fd;
 }

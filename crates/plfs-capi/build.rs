@@ -23,6 +23,7 @@ const HEADERS: [(&str, &[&str]); 2] = [
             "in_place",
             "names",
             "packed",
+            "room",
             "flat",
             "index",
             "targets",

@@ -1,13 +1,17 @@
-/* A program that takes all descriptors, and gives them back: a sync in between, which found none,
- * failed, and so did each later call on the file, whose acknowledged bytes were lost. Now the first
- * call that finds one goes on with all of them. */
+/* A program that takes all descriptors, and gives them back. A sync in between, which found none,
+ * failed, and so did each later call on the file, whose acknowledged bytes were lost: now the first
+ * call that finds one goes on with all of them. And an open that found too few of them failed when
+ * it had cut the file, or had made a new one: now it has changed nothing. */
 #include "t.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <sys/resource.h>
 
 #define LIMIT 64
-static int taken[LIMIT], n;
+/* Of those who open files: libplfs has numbers of its own above the half. */
+#define MORE 160
+static int taken[MORE], n;
 
 static void make_room(void)
 {
@@ -24,11 +28,165 @@ static void content(const char *name, const char *wanted)
 	close(fd);
 }
 
-int main(void)
+static void take_all(int of)
 {
-	struct rlimit limit = {LIMIT, LIMIT};
+	int copy;
+	while (n < MORE && (copy = dup(of)) >= 0)
+		taken[n++] = copy;
+}
+
+/* Gives back `free` numbers, the highest ones or the lowest. */
+static void give_back(int free, bool highest)
+{
+	for (int i = 0; i < free && n > 0; i++) {
+		close(taken[highest ? n - 1 : 0]);
+		n--;
+		if (!highest)
+			memmove(taken, taken + 1, n * sizeof *taken);
+	}
+}
+
+/* Ways to open a file so that nothing is in it; from MAKES on a new one, whose name the call may
+ * change. */
+enum way { TRUNC, AT, READS, CREAT, STREAM, AGAIN, MAKES, EXCL = MAKES, STREAM_EXCL, NODE, TEMP };
+#define WAYS (TEMP + 1)
+
+/* The error, or 0. `stream` is for freopen. */
+static int open_empty(enum way way, char *name, FILE *stream)
+{
+	int fd = -1;
+	FILE *fp = NULL;
+	switch (way) {
+	case AGAIN:
+		fp = freopen(name, "w", stream);
+		break;
+	case TRUNC:
+		fd = open(name, O_WRONLY | O_TRUNC);
+		break;
+	case AT:
+		fd = openat(AT_FDCWD, name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+		break;
+	case READS:
+		fd = open(name, O_RDONLY | O_TRUNC);
+		break;
+	case CREAT:
+		fd = creat(name, 0644);
+		break;
+	case EXCL:
+		fd = open(name, O_CREAT | O_EXCL | O_WRONLY, 0644);
+		break;
+	case NODE:
+		return mknod(name, S_IFREG | 0644, 0) ? errno : 0;
+	case TEMP:
+		fd = mkstemp(name);
+		break;
+	default:
+		fp = fopen(name, way == STREAM ? "w" : "wx");
+	}
+	int error = fd < 0 && !fp ? errno : 0;
+	if (fp)
+		fclose(fp);
+	if (fd >= 0)
+		close(fd);
+	return error;
+}
+
+static int entries(void)
+{
+	int count = 0;
+	DIR *dir = opendir(".");
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
+
+/* With so many free numbers it opens the file and there is nothing in it, or it fails and nothing
+ * has changed. True: it opened it. */
+static bool opens(enum way way, int free, bool highest, bool keep)
+{
+	char name[20];
+	sprintf(name, "%s%d_%d_%d_XXXXXX", way < MAKES ? "old" : "new", way, free,
+		2 * highest + keep);
+	int fd = -1;
+	if (way < MAKES) {
+		fd = open(name, O_CREAT | O_RDWR, 0644);
+		WANT(write(fd, "precious", 8) == 8);
+		if (!keep) {
+			close(fd);
+			fd = -1;
+		}
+	}
+	int before = entries(), null = open("/dev/null", O_RDONLY);
+	FILE *stream = way == AGAIN ? fopen("/dev/null", "r") : NULL;
+	take_all(null);
+	give_back(free, highest);
+	int error = open_empty(way, name, stream);
+	make_room();
+	close(null);
+	if (fd >= 0)
+		close(fd);
+	if (error != 0 && error != EMFILE) {
+		printf("way %d, %d free: %s\n", way, free, strerrorname_np(error));
+		wrong = 1;
+	}
+	struct stat st = {0};
+	if (way < MAKES && (stat(name, &st) < 0 || st.st_size != (error ? 8 : 0))) {
+		printf("way %d, %d free, error %d: %ld bytes are left\n", way, free, error,
+			(long)st.st_size);
+		wrong = 1;
+	}
+	if (way < MAKES)
+		content(name, error ? "precious" : "");
+	if (entries() - before != (way >= MAKES && !error)) {
+		printf("way %d, %d free, error %d: there are %d files more\n", way, free, error,
+			entries() - before);
+		wrong = 1;
+	}
+	return !error;
+}
+
+/* The number from which on all of these open a file has to be `enough` at most. */
+static void open_with_few(int enough)
+{
+	static const int numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 9, 12, 17, 18, 19, 20, 22, 25};
+	for (enum way way = 0; way < WAYS; way++)
+		for (int how = 0; how < 4; how++)
+			for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+				int free = numbers[i];
+				if (way >= MAKES && (how & 1))
+					continue;
+				bool done = opens(way, free, how & 2, how & 1);
+				/* freopen puts a descriptor in the place of the old one first. */
+				if (done || free < enough + (way == AGAIN))
+					continue;
+				printf("way %d with %d free%s fails\n", way, free,
+					how & 1 ? " beside an open one" : "");
+				wrong = 1;
+			}
+}
+
+int main(int argc, char **argv)
+{
+	struct rlimit limit = {argc > 1 ? MORE : LIMIT, MORE};
 	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
 		return 1;
+	if (argc > 1) {
+		/* A plain file needs a number for itself alone. */
+		open_with_few(!strcmp(argv[1], "auto") ? 1 : 22);
+		return wrong;
+	}
+	for (int i = 0; i < 2; i++) {
+		char *workload = i ? "auto" : "shared";
+		pid_t pid = fork();
+		if (pid == 0) {
+			WANT(mkdir(workload, 0755) == 0 && chdir(workload) == 0);
+			setenv("PLFS_WORKLOAD", workload, 1);
+			execl("/proc/self/exe", "only_full_table", workload, (char *)NULL);
+			_exit(1);
+		}
+		WANT(reap(pid) == 0);
+	}
 	/* Each bit of `how` is something that the program does in a full table. */
 	for (int how = 0; how < 16; how++) {
 		char name[20], bytes[100] = "", wanted[100] = "first";

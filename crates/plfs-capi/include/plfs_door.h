@@ -109,6 +109,12 @@ typedef struct {
    * What fstat(2) has said of the descriptor since; or NULL.
    */
   const struct stat *stat;
+  /**
+   * Descriptors that the files need that are open; 0 if all are plain. They have to be left
+   * behind the one that is given, and if that is a placeholder, at least PLFS_LOG_DESCRIPTORS
+   * and what its file needs.
+   */
+  unsigned int spare;
 } plfs_first_open;
 
 /**
@@ -135,6 +141,8 @@ int plfs_door_is_plfs(int dirfd, const char *path);
  * O_EXCL and O_TRUNC: a descriptor, which is taken over, or a negative errno; or PLFS_NOT_OPENED.
  * The open of a FIFO waits for the other end, and what waits should not be here. With
  * PLFS_PERHAPS_NEW and O_CREAT a new plain file costs no such open, an existing one two.
+ *
+ * -EMFILE if too few descriptors would be left: then nothing is made or cut.
  *
  * Requires:
  * `path` is a C string, `first` points to what it says, with a descriptor that is nobody else's;
@@ -607,7 +615,8 @@ typedef struct {
    */
   int follow;
   /**
-   * Descriptors that have to be left behind the placeholder.
+   * Descriptors that the files need that are open; 0 if all are plain. They have to be left, or
+   * PLFS_LOG_DESCRIPTORS if they are fewer.
    */
   unsigned int spare;
 } plfs_packed_how;
@@ -670,11 +679,6 @@ const char *plfs_door_own_proc(void);
 int plfs_door_packed_open(int dirfd, const char *path, const plfs_packed_how *how, plfs_file **out);
 
 /**
- * 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free; else 0.
- */
-int plfs_door_has_room(int fd, unsigned int spare);
-
-/**
  * Which file of its pack a handle is on: 1, and it is in `*out`; 0: it is on no file of a pack.
  *
  * Requires:
@@ -715,12 +719,16 @@ int plfs_door_packed_dir(plfs_file *file, char *out);
 
 /**
  * open(2) of the path of a descriptor (/dev/stdin, /proc/self/fd/N) that has the placeholder `fd`
- * and the handle `file`: a placeholder and a handle of their own.
+ * and the handle `file`: a placeholder and a handle of their own. `spare` as in plfs_packed_how.
  *
  * Requires:
  * `file` is a handle on a file of a pack, `fd` its placeholder, `out` a place for a pointer.
  */
-int plfs_door_packed_reopen(plfs_file *file, int fd, int flags, plfs_file **out);
+int plfs_door_packed_reopen(plfs_file *file,
+                            int fd,
+                            int flags,
+                            unsigned int spare,
+                            plfs_file **out);
 
 /**
  * fstatat(2) of a name of a pack: 0, or PLFS_NOT_PACKED. Links are followed as `at_flags` says.
@@ -812,6 +820,19 @@ const char *plfs_door_packed_name(const plfs_dir *list,
  */
 int plfs_door_packed_remove(int dirfd, const char *path);
 
+/* --- Descriptors that an open has to leave (preload/) --- */
+
+/**
+ * Descriptors that logs need at least; those of all files share them.
+ */
+#define PLFS_LOG_DESCRIPTORS 16
+
+/**
+ * 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free; else 0. With
+ * -1 for `fd`: behind the next one that is opened.
+ */
+int plfs_door_has_room(int fd, unsigned int spare);
+
 /* --- Names in flat directories, which the system does not find (preload/) --- */
 
 /**
@@ -880,12 +901,17 @@ int plfs_door_has_flat(void);
 
 /**
  * openat(2) with O_CREAT of a name in a flat directory that nothing has: a descriptor, and in
- * `*out` a handle or NULL, as plfs_door_open. -EEXIST: something has it.
+ * `*out` a handle or NULL, as plfs_door_open, with `spare` as there. -EEXIST: something has it.
  *
  * Requires:
  * `path` is NULL or a C string, `out` a place for a pointer.
  */
-int plfs_door_flat_create(int dirfd, const char *path, int flags, mode_t mode, plfs_file **out);
+int plfs_door_flat_create(int dirfd,
+                          const char *path,
+                          int flags,
+                          mode_t mode,
+                          unsigned int spare,
+                          plfs_file **out);
 
 /**
  * mkdirat(2) in a flat directory, or PLFS_NOT_FLAT.

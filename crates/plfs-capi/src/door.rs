@@ -1,7 +1,7 @@
 //! Opens of any file, where PLFS files are recognised (preload/, mpi/)
 
 use std::borrow::Cow;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -24,6 +24,7 @@ use crate::attributes::{
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
 use crate::packed::{PLFS_IS_PACKED, open_passed, stand_in_of};
+use crate::room::Room;
 use crate::{
     Failure, LEAVE, Result, absolute, at_the_end, borrow, call, has_parent, here, link_of,
     path_arg, plfs,
@@ -65,10 +66,30 @@ pub struct plfs_first_open {
     pub fd: c_int,
     /// What fstat(2) has said of the descriptor since; or NULL.
     pub stat: *const libc::stat,
+    /// Descriptors that the files need that are open; 0 if all are plain. They have to be left
+    /// behind the one that is given, and if that is a placeholder, at least PLFS_LOG_DESCRIPTORS
+    /// and what its file needs.
+    pub spare: c_uint,
 }
 
 /// What a path led to, and its stat if somebody has asked.
 type Found = (OwnedFd, Option<Stat>);
+
+/// What is known of an open before.
+pub(crate) struct Before {
+    /// What a first open gave; `None`: nobody has tried.
+    first: Option<std::result::Result<Found, Errno>>,
+    /// That is a guess.
+    is_guess: bool,
+    room: Room,
+}
+
+impl Before {
+    /// Nothing.
+    pub(crate) fn of_new(room: Room) -> Before {
+        Before { first: None, is_guess: false, room }
+    }
+}
 
 /// Opens `path` as openat(2), except that a regular file that it creates is a PLFS file, or will be
 /// one when others write it. Gives a descriptor, which is the caller's.
@@ -85,6 +106,8 @@ type Found = (OwnedFd, Option<Stat>);
 /// The open of a FIFO waits for the other end, and what waits should not be here. With
 /// PLFS_PERHAPS_NEW and O_CREAT a new plain file costs no such open, an existing one two.
 ///
+/// -EMFILE if too few descriptors would be left: then nothing is made or cut.
+///
 /// # Safety
 /// `path` is a C string, `first` points to what it says, with a descriptor that is nobody else's;
 /// `out` is a place for a pointer.
@@ -98,7 +121,7 @@ pub unsafe extern "C" fn plfs_door_open(
     out: *mut *mut PlfsFile,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    let &plfs_first_open { fd, stat } = unsafe { &*first };
+    let &plfs_first_open { fd, stat, spare } = unsafe { &*first };
     call(|| {
         // SAFETY: the caller's promises.
         let (at, out) = unsafe { (At::new(dirfd, path_arg(path)?)?, out.as_mut()) };
@@ -113,8 +136,9 @@ pub unsafe extern "C" fn plfs_door_open(
             }
             _ => Some(Err(Errno::from_raw_os_error(-fd))),
         };
+        let before = Before { first, is_guess, room: Room(spare) };
         // SAFETY: the caller's promise.
-        unsafe { open_at(dirfd, path, at, flags, mode, (first, is_guess), out) }
+        unsafe { open_at(dirfd, path, at, flags, mode, before, out) }
     }) as c_int
 }
 
@@ -156,8 +180,7 @@ impl At<'_> {
     }
 }
 
-/// Opens `path`, whose absolute path is `at`. `first`: what an open of it gave; `is_guess`: nobody
-/// has tried.
+/// Opens `path`, whose absolute path is `at`.
 ///
 /// # Safety
 /// `path` is a C string.
@@ -167,11 +190,12 @@ pub(crate) unsafe fn open_at(
     mut at: At<'_>,
     flags: c_int,
     mode: mode_t,
-    (mut first, is_guess): (Option<std::result::Result<Found, Errno>>, bool),
+    before: Before,
     out: Option<&mut *mut PlfsFile>,
 ) -> Result<i64> {
     let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
     *out = std::ptr::null_mut();
+    let Before { mut first, is_guess, room } = before;
     // SAFETY: the caller's promises.
     let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
     let native = |flags: c_int| -> std::result::Result<OwnedFd, Errno> {
@@ -193,7 +217,7 @@ pub(crate) unsafe fn open_at(
             // Without O_TRUNC: it may be a superblock.
             let how = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
             match first.take().unwrap_or_else(|| native(how).map(|fd| (fd, None))) {
-                Ok(found) => match existing(found, &mut at, flags, &native, out)? {
+                Ok(found) => match existing(found, &mut at, flags, room, &native, out)? {
                     Some(fd) => return Ok(fd),
                     // It got a container at this moment.
                     None => continue,
@@ -233,6 +257,7 @@ pub(crate) unsafe fn open_at(
             },
         };
         if is_born_plain && !is_layout {
+            room.for_plain(-1)?;
             match native(flags | libc::O_EXCL) {
                 Ok(fd) => return created_plain(fd, at, flags, options, out),
                 Err(Errno::EXIST) if is_guess => return Ok(i64::from(PLFS_PERHAPS_NEW)),
@@ -250,9 +275,13 @@ pub(crate) unsafe fn open_at(
         if was_believed && !plfs()?.is_mounted(at) {
             return Ok(native(flags)?.into_raw_fd() as i64);
         }
-        match plfs()?.create_with_name(at, options) {
-            Ok(file) => return created(file, at, flags, out),
-            Err(error) if error.errno() == Errno::EXIST && !exclusive => {
+        let create = |at: &Path| -> Result<_> {
+            let held = room.hold(options.access)?;
+            Ok((plfs()?.create_with_name(at, options)?, held))
+        };
+        match create(at) {
+            Ok(made) => return created(made, at, flags, out),
+            Err(failure) if failure.errno == Errno::EXIST && !exclusive => {
                 let is_link = is_link_at(dir, path);
                 if is_link && flags & libc::O_NOFOLLOW == 0 {
                     // A dangling link: its target is to be created.
@@ -262,10 +291,10 @@ pub(crate) unsafe fn open_at(
                         if plfs()?.small(&target, true, true)?.is_some() {
                             return Ok(i64::from(PLFS_IS_PACKED));
                         }
-                        match plfs()?.create_with_name(&target, options) {
-                            Ok(file) => return created(file, &target, flags, out),
-                            Err(error) if error.errno() == Errno::EXIST => continue,
-                            Err(error) => return Err(error.into()),
+                        match create(&target) {
+                            Ok(made) => return created(made, &target, flags, out),
+                            Err(failure) if failure.errno == Errno::EXIST => continue,
+                            Err(failure) => return Err(failure),
                         }
                     }
                     return Ok(native(flags)?.into_raw_fd() as i64);
@@ -275,13 +304,13 @@ pub(crate) unsafe fn open_at(
                 }
             }
             // Nobody makes a container in a small directory. There was a link a moment ago.
-            Err(error) if error.errno() == Errno::OPNOTSUPP && !is_link_at(dir, path) => {
+            Err(failure) if failure.errno == Errno::OPNOTSUPP && !is_link_at(dir, path) => {
                 match plfs()?.workload_of(at)? {
                     Workload::Small => return Ok(i64::from(PLFS_IS_PACKED)),
-                    _ => return Err(error.into()),
+                    _ => return Err(failure),
                 }
             }
-            Err(error) => return Err(error.into()),
+            Err(failure) => return Err(failure),
         }
     }
 }
@@ -326,6 +355,7 @@ fn existing(
     (fd, stat): Found,
     at: &mut At<'_>,
     flags: c_int,
+    room: Room,
     native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
     out: &mut *mut PlfsFile,
 ) -> Result<Option<i64>> {
@@ -333,6 +363,7 @@ fn existing(
     // return gives it away.
     let opened = PosixFile::from_fd(fd);
     let stat = stat.map_or_else(|| opened.stat(), Ok)?;
+    let number = opened.as_fd().as_raw_fd();
     let (regular, access, truncate) =
         (stat.kind == Kind::File, access_of(flags), flags & libc::O_TRUNC != 0);
     if stat.kind == Kind::Dir && (flags & libc::O_CREAT != 0 || truncate) {
@@ -345,16 +376,19 @@ fn existing(
     if may_be_logical(&stat) {
         // A superblock cannot be read through O_DIRECT either, which needs an aligned buffer.
         let readable = match access.write || flags & libc::O_DIRECT != 0 {
-            true => match reopen(opened.as_fd(), flags).map(PosixFile::from_fd) {
-                Ok(readable) => Some(readable),
+            true => match reopen(opened.as_fd(), flags) {
                 // Nobody can tell whether it is a PLFS file.
-                Err(error) if !access.read => return Err(error),
-                Err(_) => None,
+                Err(failure) if !access.read => return Err(failure),
+                other => unless_full(other)?,
             },
             false => None,
         };
         let name = readable.as_ref().unwrap_or(&opened);
         if let Some(file) = plfs()?.adopt_known(name, NameFile::Stays, at, &stat, access)? {
+            room.for_container(number, access)?;
+            if truncate {
+                room.for_cut()?;
+            }
             match truncate {
                 true if access.write => file.set_len(0)?,
                 // As Linux does it: it needs the right to write the file, not a writer.
@@ -374,7 +408,7 @@ fn existing(
             // made now. Of a copy, which has the attribute as well, none is.
             let writers = if appends { Writers::Several } else { Writers::Unknown };
             let options = OpenOptions { access, truncate, writers, ..OpenOptions::read() };
-            let number = opened.as_fd().as_raw_fd();
+            room.for_plain(number)?;
             // SAFETY: the caller has the descriptor as long as the handle.
             let lent = Arc::new(unsafe { PosixFile::lent(number) });
             match plfs()?.opened_plain(lent, &stat, at, options)? {
@@ -383,8 +417,8 @@ fn existing(
                     return Ok(Some(opened.into_fd().into_raw_fd() as i64));
                 }
                 Opened::Logical(file) => {
+                    let readable = unless_full(reopen(opened.as_fd(), flags))?;
                     *out = PlfsFile::new(file, appends);
-                    let readable = reopen(opened.as_fd(), flags).map(PosixFile::from_fd).ok();
                     return with_placeholder(opened, readable, flags).map(Some);
                 }
             }
@@ -438,13 +472,15 @@ fn created_plain(
     Ok(opened.into_fd().into_raw_fd() as i64)
 }
 
+/// `held` has the number that the placeholder gets.
 fn created(
-    (file, name): (File, Arc<dyn StoreFile>),
+    ((file, name), held): ((File, Arc<dyn StoreFile>), PosixFile),
     path: &Path,
     flags: c_int,
     out: &mut *mut PlfsFile,
 ) -> Result<i64> {
     let container = file.container().ok_or(Errno::STALE)?;
+    drop(held);
     let reopened = || name.fd().and_then(|fd| reopen(fd, flags).ok());
     let fd = match by_name(path, container.identity, flags).or_else(reopened) {
         Some(fd) => fd,
@@ -471,6 +507,16 @@ fn by_name(path: &Path, identity: (u64, u64), flags: c_int) -> Option<OwnedFd> {
 fn reopen(fd: BorrowedFd<'_>, flags: c_int) -> Result<OwnedFd> {
     let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
     Ok(rustix::fs::open(fd_path(fd.as_raw_fd()), how, Mode::empty())?)
+}
+
+/// What [`reopen`] gave. `None`: it cannot be, as where there is no /proc. Not for want of a
+/// descriptor: a program would get one that may write the superblock.
+fn unless_full(reopened: Result<OwnedFd>) -> Result<Option<PosixFile>> {
+    match reopened {
+        Ok(fd) => Ok(Some(PosixFile::from_fd(fd))),
+        Err(failure) if matches!(failure.errno, Errno::MFILE | Errno::NFILE) => Err(failure),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Makes a handle for `fd` if it is open on a PLFS file: 1 and the handle in `*out`; 0 for any

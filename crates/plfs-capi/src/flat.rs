@@ -16,11 +16,12 @@ use plfs_core::store::{Errno, Kind, Links};
 use plfs_core::{Error, Place, Plfs};
 use rustix::fs::{Access, CWD, FileType, Mode};
 
-use crate::door::{At, open_at};
+use crate::door::{At, Before, open_at};
 use crate::handle::PlfsFile;
 use crate::managed::{managed_dirs, managed_name};
 use crate::packed::asks_for_dir;
 use crate::path::must_be_no_dir;
+use crate::room::Room;
 use crate::{Failure, Result, absolute, call, link_of, path_arg, plfs, plfs_if_there};
 
 /// What calls on names say of those in flat directories: no negative errno.
@@ -280,7 +281,7 @@ pub extern "C" fn plfs_door_has_flat() -> c_int {
 }
 
 /// openat(2) with O_CREAT of a name in a flat directory that nothing has: a descriptor, and in
-/// `*out` a handle or NULL, as plfs_door_open. -EEXIST: something has it.
+/// `*out` a handle or NULL, as plfs_door_open, with `spare` as there. -EEXIST: something has it.
 ///
 /// # Safety
 /// `path` is NULL or a C string, `out` a place for a pointer.
@@ -290,6 +291,7 @@ pub unsafe extern "C" fn plfs_door_flat_create(
     path: *const c_char,
     flags: c_int,
     mode: mode_t,
+    spare: c_uint,
     out: *mut *mut PlfsFile,
 ) -> c_int {
     let create = |plfs: &Plfs, name: Name| {
@@ -312,12 +314,10 @@ pub unsafe extern "C" fn plfs_door_flat_create(
             let text = CString::new(place.as_os_str().as_bytes());
             let text = text.map_err(|_| failed(Errno::INVAL))?;
             let known = At::place(place);
-            let out = Some(&mut *out);
+            let (before, out) = (Before::of_new(Room(spare)), Some(&mut *out));
             // SAFETY: the text lives as long as the call.
-            unsafe {
-                open_at(libc::AT_FDCWD, text.as_ptr(), known, flags, mode, (None, false), out)
-            }
-            .map_err(|failure| failed(failure.errno))
+            unsafe { open_at(libc::AT_FDCWD, text.as_ptr(), known, flags, mode, before, out) }
+                .map_err(|failure| failed(failure.errno))
         };
         Ok(plfs.create_flat(&at, &mut open)?.unwrap_or(i64::from(PLFS_NOT_FLAT)))
     };

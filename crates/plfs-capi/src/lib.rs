@@ -25,6 +25,7 @@ mod names;
 mod packed;
 mod path;
 mod pieces;
+mod room;
 mod start;
 mod targets;
 

@@ -28,6 +28,7 @@ use crate::handle::{PlfsFile, access_of, handle};
 use crate::managed::managed_path;
 use crate::names::{PLFS_NOT_MANAGED, links_of};
 use crate::path::{may_access, may_change_names, may_set_times};
+use crate::room::Room;
 use crate::{
     Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, plfs_if_there,
 };
@@ -138,7 +139,8 @@ pub struct plfs_packed_how {
     /// Not 0 where the file system has nothing at the path: then links that lead to nothing are
     /// followed, too.
     pub follow: c_int,
-    /// Descriptors that have to be left behind the placeholder.
+    /// Descriptors that the files need that are open; 0 if all are plain. They have to be left, or
+    /// PLFS_LOG_DESCRIPTORS if they are fewer.
     pub spare: c_uint,
 }
 
@@ -174,7 +176,7 @@ pub unsafe extern "C" fn plfs_door_packed_open(
                 }
             },
         };
-        match open(&at, is_dir, (flags, mode, spare), out) {
+        match open(&at, is_dir, (flags, mode, Room(spare)), out) {
             Err(failure) if failure.errno == Errno::NOENT => {
                 must_not_lead_through_file(&at)?;
                 Err(failure)
@@ -214,7 +216,7 @@ pub(crate) fn must_not_lead_through_file(path: &Path) -> Result<()> {
 fn open(
     at: &Path,
     is_dir: bool,
-    (flags, mode, spare): (c_int, mode_t, c_uint),
+    (flags, mode, room): (c_int, mode_t, Room),
     out: &mut *mut PlfsFile,
 ) -> Result<i64> {
     *out = std::ptr::null_mut();
@@ -224,7 +226,7 @@ fn open(
     let writes = (access.write || flags & libc::O_TRUNC != 0) && flags & libc::O_PATH == 0;
     let small = match plfs.small(at, create && !is_dir && plfs.is_mounted(at), writes) {
         Err(error) if plfs.forgets_gone(&error) => {
-            return open(at, is_dir, (flags, mode, spare), out);
+            return open(at, is_dir, (flags, mode, room), out);
         }
         small => small?,
     };
@@ -256,9 +258,7 @@ fn open(
     }
     // Before the file is made or cut: a process that has no descriptor left changes nothing.
     let (fd, stand_in) = placeholder(&small, flags)?;
-    if plfs_door_has_room(fd.as_raw_fd(), spare) == 0 {
-        return Err(Errno::MFILE.into());
-    }
+    room.for_packed(fd.as_raw_fd())?;
     let is_new = small.stat().is_none();
     let file = match plfs.open_small(small, options) {
         // Somebody has made another kind of file meanwhile.
@@ -266,24 +266,12 @@ fn open(
             return elsewhere(at);
         }
         Err(error) if plfs.forgets_gone(&error) => {
-            return open(at, is_dir, (flags, mode, spare), out);
+            return open(at, is_dir, (flags, mode, room), out);
         }
         other => other?,
     };
     *out = PlfsFile::with_placeholder(file, flags & libc::O_APPEND != 0, stand_in);
     Ok(i64::from(fd.into_raw_fd()))
-}
-
-/// 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free; else 0.
-#[unsafe(no_mangle)]
-pub extern "C" fn plfs_door_has_room(fd: c_int, spare: c_uint) -> c_int {
-    // Few numbers: nobody counts.
-    if fd < 16 {
-        return 1;
-    }
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let needed = u64::from(fd.unsigned_abs()) + 1 + u64::from(spare);
-    c_int::from(limit.is_none_or(|limit| needed <= limit))
 }
 
 /// EACCES unless this user may open the file so, by its mode.
@@ -492,7 +480,7 @@ unsafe fn put_path(path: &Path, out: *mut c_char) -> Result<i64> {
 }
 
 /// open(2) of the path of a descriptor (/dev/stdin, /proc/self/fd/N) that has the placeholder `fd`
-/// and the handle `file`: a placeholder and a handle of their own.
+/// and the handle `file`: a placeholder and a handle of their own. `spare` as in plfs_packed_how.
 ///
 /// # Safety
 /// `file` is a handle on a file of a pack, `fd` its placeholder, `out` a place for a pointer.
@@ -501,6 +489,7 @@ pub unsafe extern "C" fn plfs_door_packed_reopen(
     file: *mut PlfsFile,
     fd: c_int,
     flags: c_int,
+    spare: c_uint,
     out: *mut *mut PlfsFile,
 ) -> c_int {
     call(|| {
@@ -519,6 +508,7 @@ pub unsafe extern "C" fn plfs_door_packed_reopen(
         let options = OpenOptions { access, truncate, ..OpenOptions::read() };
         let how = kept_flags(flags) - OFlags::NOFOLLOW;
         let again = rustix::fs::open(fd_path(fd), how, Mode::empty())?;
+        Room(spare).for_packed(again.as_raw_fd())?;
         let file = plfs()?.open_again(&handle.file, options)?;
         let file = file.ok_or_else(|| Failure::from(Errno::BADF))?;
         let stand_in = handle.stand_in.clone();

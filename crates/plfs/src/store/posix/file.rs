@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 use linux_raw_sys::general as linux;
 use plfs_format::attribute;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom, XattrFlags};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::io::{ReadWriteFlags, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags};
 use syscalls::Sysno;
@@ -49,6 +49,12 @@ impl PosixFile {
     /// files that PLFS keeps.
     pub fn open(path: &Path, how: Open) -> Result<PosixFile> {
         PosixStore::new().open_fd(path, how).map(PosixFile::from_fd)
+    }
+
+    /// Takes the lowest free number, until it is dropped.
+    pub fn hold_number() -> Result<PosixFile> {
+        let root = || rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        BareFd::open(root).map(|fd| PosixFile(Fd::Brief(fd)))
     }
 
     /// Takes over a descriptor of the program. It keeps its number and PLFS does not claim it.
