@@ -1,6 +1,6 @@
 //! Descriptors that an open has to leave (preload/)
 //!
-//! They are counted before it makes or cuts a file: what fails for want of them has changed nothing.
+//! They are counted before it makes or cuts a file: what fails for want of them changes nothing.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd};
@@ -33,7 +33,7 @@ pub extern "C" fn plfs_door_has_room(fd: c_int, spare: c_uint) -> c_int {
     let is_left = |fd: c_int| u64::from(fd.unsigned_abs()) + 1 + u64::from(spare) <= limit;
     let has_room = match fd {
         0.. => is_left(fd),
-        // The next one is no higher than any that is free. To ask for one is a call, to take it two.
+        // The next one is no higher than any that is free. To ask is a call, to take one two.
         _ => {
             let last = limit.saturating_sub(1 + u64::from(spare)) as usize;
             is_free(last) || next_number().is_some_and(|fd| fd < FEW || is_left(fd))
