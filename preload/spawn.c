@@ -1605,10 +1605,12 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
 	char *const envp[])
 {
+	/* As long as libc blocks them; nor may one leave by siglongjmp what others find `own` in. */
+	DEFER_SIGNALS();
 	spawn_lock();
 	struct actions *a = find_actions(fa);
 	spawn_unlock();
-	struct own_fds own = {directory_after(a), -1, -1, NULL, 0, NULL};
+	struct own_fds own = {.dir = directory_after(a), .image = -1, .socket = -1};
 	spawn_lock();
 	own.next = all_own_fds;
 	all_own_fds = &own;
