@@ -524,7 +524,15 @@ void library_after_fork_in_child(void);
  * lies in a container? Nobody sees the dynamic linker open that. */
 bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char name[256]);
 
-/* spawn.c */
+/* process.c */
+/* Called before another program shares our descriptions: commits, lets the program find them, and
+ * lets plain files stay plain that it may write: all, or those that an exec leaves open. Gives the
+ * error of the commit. */
+int64_t share_with_process(enum shared shared);
+/* After it, where this process goes on. */
+void shared_with_process(void);
+
+/* exec.c */
 /* How many words a list has, of arguments or an environment, which ends with NULL or is NULL. */
 size_t count_of(char *const argv[]);
 /* What the kernel looks at of a script. */
@@ -534,13 +542,13 @@ size_t count_of(char *const argv[]);
 bool split_script(char head[SCRIPT_BYTES], const char **interpreter, const char **argument);
 /* The bytes of fd from its position on, in a file without a name; -1 and errno. */
 int copy_in_memory(int fd, const char *name);
-/* Called before another program shares our descriptions: commits, lets the program find them, and
- * lets plain files stay plain that it may write: all, or those that an exec leaves open. Gives the
- * error of the commit. */
-int64_t share_with_process(enum shared shared);
+
+/* posix_spawn.c */
 /* Around fork, as fd_lock. */
 void spawn_lock(void);
 void spawn_unlock(void);
+/* After all handlers of a fork. */
+void spawn_after_fork_in_child(void);
 
 /* hand_over.c: descriptors that somebody writes to whom PLFS does not see */
 /* Lets the file of o stay plain, or replaces its descriptor if it is not. `why` is for people. */

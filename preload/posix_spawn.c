@@ -1,760 +1,13 @@
-/* Starting and ending processes.
- *
- * A child shares our open file descriptions. Before it exists, data is committed (it opens the
- * files itself after exec). After exec the constructor of the child finds the descriptors again
- * (init.c), and their descriptions by tags (description.h). */
-#include "door.h"
-#include "own_stack.h"
+/* posix_spawn, its file actions, and the child that does those that are PLFS's. */
+#include "exec.h"
 
-#include <linux/futex.h>
 #include <linux/sched.h>
 #include <pthread.h>
-#include <pty.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <ucontext.h>
-
-int64_t share_with_process(enum shared shared)
-{
-	if (PLFS_ALWAYS(plfs_door_knows_flat()) == 1)
-		PLFS(plfs_door_flat_forget());
-	if (door_thread.inside || atomic_load(&fd_limit) == 0)
-		return 0;
-	int saved = errno;
-	int64_t rc = commit_all();
-	hand_over_all(shared, "inherited by another program");
-	locks_before_fork();
-	fd_share_descriptions();
-	locks_pass(shared);
-	errno = saved;
-	return rc;
-}
-
-/* After it, where this process goes on. */
-static void shared_with_process(void)
-{
-	int saved = errno;
-	if (!door_thread.inside && atomic_load(&fd_limit) != 0) {
-		locks_passed();
-		fd_shared_descriptions();
-	}
-	errno = saved;
-}
-
-/* exec is a commit: one that fails keeps the program, which has what would be lost. */
-#define COMMIT_AND_EXEC(exec) \
-	do { \
-		int64_t rc_ = share_with_process(SHARED_BY_EXEC); \
-		if (rc_ < 0) { \
-			errno = (int)-rc_; \
-			return -1; \
-		} \
-		int failed_ = signals_leave_endings() ? (exec) : -1; \
-		signals_see_endings_again(); \
-		shared_with_process(); \
-		return failed_; \
-	} while (0)
-
-/* A program that lies in a container. The kernel reads a superblock there, or nothing in a pack
- * (ENOEXEC), so what runs is the interpreter that the first line names, or a copy in memory. It
- * lies in a ROOM. */
-struct program {
-	char head[SCRIPT_BYTES];
-	/* Of a script; NULL: it is an image. */
-	const char *interpreter, *argument;
-	/* The image, closed by exec. */
-	int image;
-};
-
-static bool is_blank(char c)
-{
-	return c == ' ' || c == '\t';
-}
-
-/* As load_script in Linux's fs/binfmt_script.c: of a line that is longer than what is looked at the
- * argument is cut, and the name must be whole. */
-bool split_script(char head[SCRIPT_BYTES], const char **interpreter, const char **argument)
-{
-	if (head[0] != '#' || head[1] != '!')
-		return false;
-	char *last = head + SCRIPT_BYTES - 1;
-	char *end = memchr(head, '\n', strnlen(head, SCRIPT_BYTES));
-	bool may_go_on = !end && *last && !is_blank(*last);
-	end = end ? end : last;
-	*end = 0;
-	char *name = head + 2 + strspn(head + 2, " \t"), *behind = name + strcspn(name, " \t");
-	if (name == end || (may_go_on && behind == last))
-		return false;
-	while (is_blank(end[-1]))
-		*--end = 0;
-	*argument = *behind ? behind + 1 + strspn(behind + 1, " \t") : NULL;
-	*behind = 0;
-	/* By an empty name the kernel finds the working directory: EACCES. */
-	*interpreter = *name ? name : ".";
-	return true;
-}
-
-int copy_in_memory(int fd, const char *name)
-{
-	ROOM(buf);
-	struct rlimit most;
-	ssize_t n = buf ? 0 : -1;
-	int image = buf ? memfd_create(name, MFD_CLOEXEC) : -1;
-	if (image < 0)
-		return -1;
-	off_t end = 0;
-	/* Past it a write would be SIGXFSZ. */
-	RAW(SYS_prlimit64, 0L, (long)RLIMIT_FSIZE, NULL, &most);
-	int failed = 0;
-	while (!failed && (n = read(fd, buf, ROOM_BYTES)) != 0) {
-		/* What is zeros takes no memory: a library may have gigabytes of them. */
-		bool is_hole = n > 0 && !*buf && memcmp(buf, buf + 1, (size_t)n - 1) == 0;
-		if (n < 0)
-			failed = errno;
-		else if ((uint64_t)(end + n) > most.rlim_cur)
-			failed = EFBIG;
-		else if (!is_hole && RAW(SYS_pwrite64, (long)image, buf, n, end) != n)
-			failed = ENOMEM;
-		end += n;
-	}
-	if (failed || RAW(SYS_ftruncate, (long)image, end) < 0) {
-		failed = failed ? failed : errno;
-		RAW(SYS_close, (long)image);
-		errno = failed;
-		return -1;
-	}
-	return image;
-}
-
-/* Whether there is such a program by this name. Else errno says what exec says. */
-static bool find_program(int dirfd, const char *path, struct program *p)
-{
-	p->image = -1;
-	p->interpreter = NULL;
-	memset(p->head, 0, sizeof p->head);
-	int fd = door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
-	if (fd < 0)
-		return false;
-	ssize_t n = pread(fd, p->head, sizeof p->head, 0);
-	bool is_image = n > 4 && memcmp(p->head, "\177ELF", 4) == 0;
-	bool found = is_image ? (p->image = copy_in_memory(fd, "program")) >= 0
-			      : n > 0 && split_script(p->head, &p->interpreter, &p->argument);
-	int saved = found || n < 0 || is_image ? errno : ENOEXEC;
-	door_close(fd);
-	errno = saved;
-	return found;
-}
-
-/* Does the kernel not see what runs? The program lies in a container, or is a script whose
- * interpreter does. */
-static bool is_hidden(int dirfd, const char *path)
-{
-	if (path_is_container(dirfd, path) || path_is_flat(dirfd, path) == 1)
-		return true;
-	ROOM(room);
-	struct program *p = (struct program *)room;
-	int fd = p ? (int)RAW(SYS_openat, (long)dirfd, path,
-			     (long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC))
-		   : -1;
-	if (fd < 0)
-		return false;
-	memset(p->head, 0, sizeof p->head);
-	RAW(SYS_pread64, (long)fd, p->head, sizeof p->head, 0L);
-	RAW(SYS_close, (long)fd);
-	return split_script(p->head, &p->interpreter, &p->argument) &&
-	       path_is_container(dirfd, p->interpreter);
-}
-
-size_t count_of(char *const argv[])
-{
-	size_t n = 0;
-	while (argv && argv[n])
-		n++;
-	return n;
-}
-
-/* What an interpreter is given, which is up to two words more. */
-static void fill_arguments(
-	const struct program *p, const char *path, char *const argv[], char *out[])
-{
-	*out++ = (char *)p->interpreter;
-	if (p->argument)
-		*out++ = (char *)p->argument;
-	*out++ = (char *)path;
-	for (size_t i = 1; argv && argv[0] && argv[i]; i++)
-		*out++ = argv[i];
-	*out = NULL;
-}
-
-/* Room for the words of an environment or of arguments, to the end of the block: there may be many,
- * and the stack small. NULL: there is none, and errno says so. Of parts of pages ThreadSanitizer
- * does not see that they are given back (room_get). */
-struct words {
-	size_t bytes;
-	char *at[];
-};
-
-static struct words *words_get(size_t count)
-{
-	size_t bytes = sizeof(struct words) + count * sizeof(char *);
-	bytes = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
-	struct words *words = (struct words *)RAW(SYS_mmap, NULL, bytes,
-		(long)(PROT_READ | PROT_WRITE), (long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
-	if (words == MAP_FAILED) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	words->bytes = bytes;
-	return words;
-}
-
-static void words_leave(struct words **words)
-{
-	int saved = errno;
-	if (*words)
-		munmap(*words, (*words)->bytes);
-	errno = saved;
-}
-#define WORDS(name, count) \
-	__attribute__((cleanup(words_leave))) struct words *name = words_get(count)
-
-/* Calls `exec` with an environment, `given`, that says where a program is whose working directory
- * lies in a flat one, and has what loads libplfs if `envp` has nothing of it. `failed`: there is no
- * memory for it. */
-#define WITH_ENVIRONMENT(dirfd, envp, exec, failed) \
-	({ \
-		char *const *env_ = envp; \
-		/* One that cannot be read is the kernel's to refuse. */ \
-		bool is_there_ = !door_thread.inside && environment_is_there(env_); \
-		size_t ours_ = is_there_ ? served_fill(NULL, env_) : 0; \
-		bool is_flat_ = is_there_ && flat_is_known(); \
-		size_t count_ = ours_ || is_flat_ ? count_of(env_) + ours_ : 0; \
-		WORDS(words_, 2 * count_ + 3); \
-		char **all_ = words_ ? words_->at : NULL, *text_ = NULL; \
-		if (all_ && ours_) { \
-			size_t n_ = served_fill(all_, env_); \
-			for (size_t i_ = 0; n_ < count_; i_++) \
-				all_[n_++] = env_[i_]; \
-			all_[n_] = NULL; \
-			env_ = all_; \
-		} \
-		char *const *given = words_ && is_flat_ \
-					     ? flat_environment(dirfd, env_, all_ + count_ + 1, \
-						       count_, &text_) \
-					     : env_; \
-		__typeof__(exec) rc_ = words_ ? exec : failed; \
-		int saved_ = errno; \
-		if (text_) \
-			PLFS_ALWAYS(plfs_door_free_text(text_)); \
-		errno = saved_; \
-		rc_; \
-	})
-
-/* `scripts` are the interpreters that were scripts so far, of which the kernel follows five. */
-static bool can_interpret(int dirfd, const char *interpreter, int scripts)
-{
-	if (scripts < 5)
-		return faccessat(dirfd, interpreter, X_OK, 0) == 0;
-	errno = ELOOP;
-	return false;
-}
-
-static int exec_program(const char *path, char *const argv[], char *const envp[], int scripts)
-{
-	ROOM(room);
-	struct program *p = (struct program *)room;
-	if (!p || !find_program(AT_FDCWD, path, p))
-		return -1;
-	if (p->interpreter) {
-		WORDS(words, count_of(argv) + 4);
-		if (!words)
-			return -1;
-		fill_arguments(p, path, argv, words->at);
-		if (is_hidden(AT_FDCWD, p->interpreter))
-			return can_interpret(AT_FDCWD, p->interpreter, scripts)
-				       ? exec_program(p->interpreter, words->at, envp, scripts + 1)
-				       : -1;
-		return served_at(AT_FDCWD, p->interpreter, 0, envp)
-			       ? REAL(execve)(p->interpreter, words->at, envp)
-			       : -1;
-	}
-	int rc = served_fd(p->image, path, envp)
-			 ? REAL(execveat)(p->image, "", argv, envp, AT_EMPTY_PATH)
-			 : -1;
-	int saved = errno;
-	RAW(SYS_close, (long)p->image);
-	errno = saved;
-	return rc;
-}
-
-/* After an exec that failed: the kernel found no program by this name, and there may be one. */
-static int exec_again(const char *path, char *const argv[], char *const envp[])
-{
-	if (errno == ENOENT && path_is_flat(AT_FDCWD, path) == 1)
-		return access(path, X_OK) < 0 ? -1 : exec_program(path, argv, envp, 0);
-	if (path_is_unknown(AT_FDCWD, path, 0))
-		errno = access(path, X_OK) < 0 ? EACCES : ENOEXEC;
-	if (errno != ENOEXEC)
-		return -1;
-	bool hidden = is_hidden(AT_FDCWD, path);
-	errno = ENOEXEC;
-	if (!hidden)
-		return -1;
-	return exec_program(path, argv, envp, 0);
-}
-
-static int exec_path(const char *path, char *const argv[], char *const envp[])
-{
-	if (!served_at(AT_FDCWD, path, 0, envp))
-		return -1;
-	REAL(execve)(path, argv, envp);
-	return exec_again(path, argv, envp);
-}
-
-/* Is it a script whose interpreter is not there? */
-static bool lacks_interpreter(int dirfd, const char *path)
-{
-	ROOM(room);
-	struct program *p = (struct program *)room;
-	if (!p || !find_program(dirfd, path, p))
-		return false;
-	if (!p->interpreter)
-		RAW(SYS_close, (long)p->image);
-	return p->interpreter && faccessat(dirfd, p->interpreter, F_OK, 0) < 0 && errno == ENOENT;
-}
-
-/* What is started for a name without a slash, into `found`, if libc would not find it along PATH:
- * it is hidden, or comes after such a script without an interpreter, which both go past. */
-static bool find_hidden(int dirfd, const char *file, char found[PATH_MAX])
-{
-	const char *dirs = served_path();
-	bool passes = false;
-	while (served_find(dirfd, file, &dirs, found))
-		if (!is_hidden(dirfd, found))
-			return passes;
-		else if (lacks_interpreter(dirfd, found))
-			passes = true;
-		else
-			return true;
-	dirs = served_path();
-	return passes && served_find(dirfd, file, &dirs, found);
-}
-
-/* What is no program for the kernel is one for the shell. */
-static int exec_file(const char *file, char *const argv[], char *const envp[])
-{
-	ROOM(found);
-	bool looks = file && *file && path_is_there(file) && !strchr(file, '/');
-	if (looks && found && find_hidden(AT_FDCWD, file, found))
-		file = found;
-	if (!strchr(file, '/') || !is_hidden(AT_FDCWD, file))
-		return served_file(AT_FDCWD, file, envp) ? REAL(execvpe)(file, argv, envp) : -1;
-	exec_path(file, argv, envp);
-	WORDS(words, count_of(argv) + 4);
-	if (errno != ENOEXEC || !words)
-		return -1;
-	struct program shell = {.interpreter = "/bin/sh"};
-	fill_arguments(&shell, file, argv, words->at);
-	return exec_path(shell.interpreter, words->at, envp);
-}
-
-static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
-{
-	ROOM(name);
-	if (!name)
-		return -1;
-	bool is_there = path && path_is_there(path), is_named = is_there && *path;
-	if (is_named && (*path == '/' || dirfd == AT_FDCWD))
-		snprintf(name, PATH_MAX, "%s", path);
-	else if (is_there)
-		snprintf(name, PATH_MAX + 40, "/dev/fd/%d%s%s", dirfd, *path ? "/" : "", path);
-	/* The process stays where it is, and an interpreter is looked for from there. */
-	if (is_named ? !served_at(AT_FDCWD, name, 0, envp) : !served_at(dirfd, path, flags, envp))
-		return -1;
-	REAL(execveat)(dirfd, path, argv, envp, flags);
-	if (errno != ENOEXEC && errno != ENOENT)
-		return -1;
-	return exec_again(name, argv, envp);
-}
-
-/* Descriptors that a call of posix_spawn has for itself: where the child is when it starts its
- * program (directory_after), the program if that is a copy in memory, this end of the socket
- * through which a child of ours asks, and what was opened for that. Who forks meanwhile in another
- * thread closes them in its child, which would otherwise have a number more, and keep a child of
- * ours waiting whose parent is gone. The lock guards the list and what is in it; nothing of libplfs
- * is called with it, because who forks has libplfs's gate before. */
-struct own_fds {
-	int dir, image, socket, *opened, opened_count;
-	struct own_fds *next;
-};
-static struct own_fds *all_own_fds;
-
-/* After all handlers of the fork: libplfs can be called. */
-static void forget_own_fds(void)
-{
-	for (struct own_fds *own = all_own_fds; own; own = own->next) {
-		int fds[] = {own->dir, own->image, own->socket};
-		for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
-			if (fds[i] >= 0)
-				RAW(SYS_close, (long)fds[i]);
-		for (int i = 0; i < own->opened_count; i++)
-			door_close(own->opened[i]);
-	}
-	all_own_fds = NULL;
-}
-
-/* libplfs's handler around the fork commits. Handlers of signals wait, as all locks are held. */
-static void before_fork(void)
-{
-	locks_before_fork();
-	path_know_managed();
-	_IO_list_lock();
-	writers_describe();
-	description_before_fork();
-}
-
-static void after_fork(bool in_child)
-{
-	if (in_child) {
-		_IO_list_resetlock();
-		forget_own_fds();
-	} else {
-		description_after_fork();
-		_IO_list_unlock();
-	}
-}
-
-static intptr_t fork_in_libc(void *unused)
-{
-	(void)unused;
-	return REAL(fork)();
-}
-
-/* On the thread's own stack, which the child has as well: libplfs commits in it. */
-EXPORT pid_t fork(void)
-{
-	DEFER_SIGNALS();
-	before_fork();
-	pid_t pid = (pid_t)own_stack_call(fork_in_libc, NULL);
-	after_fork(pid == 0);
-	return pid;
-}
-ALIAS(fork, __fork);
-
-/* A mutex that the child of a vfork holds: the kernel gives it up for the child, and wakes who
- * waits, when the child leaves this memory by exec or ends, whatever ends it. It takes no
- * descriptor, which the child might close, and other children inherit. NULL: there is none, or an
- * emulator has no such kernel. */
-static pthread_mutex_t *vfork_mutex(void)
-{
-	void *list = NULL;
-	size_t list_bytes;
-	if (RAW(SYS_get_robust_list, 0L, &list, &list_bytes) < 0 || !list)
-		return NULL;
-	pthread_mutex_t *held = (pthread_mutex_t *)RAW(SYS_mmap, NULL, sizeof *held,
-		(long)(PROT_READ | PROT_WRITE), (long)(MAP_SHARED | MAP_ANONYMOUS), -1L, 0L);
-	if (held == MAP_FAILED)
-		return NULL;
-	pthread_mutexattr_t kind;
-	pthread_mutexattr_init(&kind);
-	pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(held, &kind);
-	pthread_mutexattr_destroy(&kind);
-	return held;
-}
-
-/* The child may end before it has the mutex. */
-static bool has_ended(pid_t child)
-{
-	siginfo_t info = {0};
-	return RAW(SYS_waitid, (long)P_PID, (long)child, &info, (long)(WEXITED | WNOHANG | WNOWAIT),
-		       NULL) < 0 ||
-	       info.si_pid == child;
-}
-
-static void wait_for_child(pthread_mutex_t *held, pid_t child)
-{
-	_Atomic uint32_t *word = (_Atomic uint32_t *)&held->__data.__lock;
-	struct timespec some_time = {.tv_nsec = 50000000};
-	for (uint32_t seen; !((seen = atomic_load(word)) & FUTEX_OWNER_DIED);) {
-		/* The kernel wakes only if the word says that somebody waits. */
-		if (seen && !(seen & FUTEX_WAITERS) &&
-			!atomic_compare_exchange_strong(word, &seen, seen | FUTEX_WAITERS))
-			continue;
-		seen = seen ? seen | FUTEX_WAITERS : 0;
-		if (RAW(SYS_futex, word, (long)FUTEX_WAIT, (long)seen, &some_time) < 0 &&
-			errno == ETIMEDOUT && has_ended(child))
-			break;
-	}
-}
-
-/* vfork is a fork here: its child would share the parent's memory, and its open, close and dup2
- * would change the parent's table. So what it stores is not seen; but the parent waits. Handlers of
- * signals run meanwhile. */
-EXPORT pid_t vfork(void)
-{
-	int saved = errno;
-	pthread_mutex_t *held = vfork_mutex();
-	pid_t pid = fork();
-	saved = pid < 0 ? errno : saved;
-	if (held && pid == 0) {
-		pthread_mutex_lock(held);
-		RAW(SYS_futex, &held->__data.__lock, (long)FUTEX_WAKE, 1L);
-	} else if (held) {
-		if (pid > 0)
-			wait_for_child(held, pid);
-		RAW(SYS_munmap, held, sizeof *held);
-	}
-	errno = saved;
-	return pid;
-}
-ALIAS(vfork, __vfork);
-
-/* _Fork runs no atfork handlers, without which the child would use the parent's writers. */
-EXPORT pid_t _Fork(void)
-{
-	return atomic_load(&fd_limit) ? fork() : REAL(_Fork)();
-}
-
-static struct {
-	int (*function)(void *);
-	void *argument;
-	ucontext_t context;
-} cloned;
-
-static void run_cloned(void)
-{
-	_exit(cloned.function(cloned.argument));
-}
-
-/* A child with memory of its own is one of fork: else it would write with its parent's writers, and
- * threads of libplfs would keep it when its function returns. What has more flags fork cannot make.
- */
-EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
-{
-	va_list ap;
-	va_start(ap, argument);
-	pid_t *tid = va_arg(ap, pid_t *);
-	void *tls = va_arg(ap, void *);
-	pid_t *child_tid = va_arg(ap, pid_t *);
-	va_end(ap);
-	if (flags != SIGCHLD || !function || !stack)
-		return REAL(clone)(function, stack, flags, argument, tid, tls, child_tid);
-	pid_t pid = fork();
-	if (pid != 0)
-		return pid;
-	cloned.function = function;
-	cloned.argument = argument;
-	getcontext(&cloned.context);
-	cloned.context.uc_stack.ss_sp = (char *)stack - SMALL_PAGE;
-	cloned.context.uc_stack.ss_size = SMALL_PAGE;
-	makecontext(&cloned.context, run_cloned, 0);
-	setcontext(&cloned.context);
-	__builtin_unreachable();
-}
-ALIAS(clone, __clone);
-
-/* libc puts /dev/null on 0, 1 and 2 without our dup2. */
-EXPORT int daemon(int nochdir, int noclose)
-{
-	DEFER_SIGNALS();
-	pid_t parent = getpid();
-	before_fork();
-	for (int fd = 0; fd < 3 && !noclose; fd++)
-		door_leave_number(fd);
-	int rc = REAL(daemon)(nochdir, noclose);
-	plfs_door_moved();
-	after_fork(getpid() != parent);
-	if (rc == 0 && !noclose)
-		for (int fd = 0; fd < 3; fd++)
-			door_forget(fd);
-	return rc;
-}
-
-EXPORT int forkpty(int *pty, char *name, const struct termios *settings, const struct winsize *size)
-{
-	DEFER_SIGNALS();
-	before_fork();
-	for (int fd = 0; fd < 3; fd++)
-		door_leave_number(fd);
-	pid_t pid = REAL(forkpty)(pty, name, settings, size);
-	after_fork(pid == 0);
-	for (int fd = 0; pid == 0 && fd < 3; fd++)
-		door_forget(fd);
-	return pid;
-}
-
-EXPORT int execve(const char *path, char *const argv[], char *const envp[])
-{
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_path(path, argv, given), -1));
-}
-
-EXPORT int execv(const char *path, char *const argv[])
-{
-	return execve(path, argv, environ);
-}
-
-EXPORT int execvp(const char *file, char *const argv[])
-{
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, environ, exec_file(file, argv, given), -1));
-}
-
-EXPORT int execvpe(const char *file, char *const argv[], char *const envp[])
-{
-	COMMIT_AND_EXEC(WITH_ENVIRONMENT(AT_FDCWD, envp, exec_file(file, argv, given), -1));
-}
-
-EXPORT int fexecve(int fd, char *const argv[], char *const envp[])
-{
-	/* As libc has it. */
-	if (fd < 0 || !argv || !envp) {
-		errno = EINVAL;
-		return -1;
-	}
-	COMMIT_AND_EXEC(
-		WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(fd, "", argv, given, AT_EMPTY_PATH), -1));
-}
-
-EXPORT int execveat(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
-{
-	COMMIT_AND_EXEC(
-		WITH_ENVIRONMENT(AT_FDCWD, envp, exec_at(dirfd, path, argv, given, flags), -1));
-}
-
-/* Collects the arguments of execl and its kin into argv; `ap` stands at the first after `first`. */
-#define COLLECT_ARGUMENTS(argv, first, ap) \
-	int argc_ = 1; \
-	va_list count_; \
-	va_start(ap, first); \
-	va_copy(count_, ap); \
-	while (va_arg(count_, const char *)) \
-		argc_++; \
-	va_end(count_); \
-	char *argv[argc_ + 1]; \
-	argv[0] = (char *)first; \
-	for (int i_ = 1; i_ <= argc_; i_++) \
-	argv[i_] = va_arg(ap, char *)
-
-EXPORT int execl(const char *path, const char *first, ...)
-{
-	va_list ap;
-	COLLECT_ARGUMENTS(argv, first, ap);
-	va_end(ap);
-	return execve(path, argv, environ);
-}
-
-EXPORT int execlp(const char *file, const char *first, ...)
-{
-	va_list ap;
-	COLLECT_ARGUMENTS(argv, first, ap);
-	va_end(ap);
-	return execvp(file, argv);
-}
-
-EXPORT int execle(const char *path, const char *first, ...)
-{
-	va_list ap;
-	COLLECT_ARGUMENTS(argv, first, ap);
-	char *const *envp = va_arg(ap, char *const *);
-	va_end(ap);
-	return execve(path, argv, envp);
-}
-
-/* What libc starts with the program's own environment has what loads libplfs, and says where it is
- * in a flat directory. */
-static void lend_environment(void)
-{
-	served_lend();
-	char *text = NULL;
-	if (!flat_is_known())
-		return;
-	if (PLFS(plfs_door_flat_environment(AT_FDCWD, &text)) != 1) {
-		unsetenv("PLFS_FLAT_CWD");
-		return;
-	}
-	char *value = strchr(text, '=');
-	*value++ = 0;
-	setenv(text, value, 1);
-	PLFS_ALWAYS(plfs_door_free_text(text));
-}
-
-static void end_start(void *unused)
-{
-	(void)unused;
-	shared_with_process();
-	served_take_back();
-}
-
-/* What `call` gives, which starts programs in libc. The thread may be cancelled in it. */
-#define START_IN_LIBC(call) \
-	({ \
-		__typeof__(call) given_; \
-		lend_environment(); \
-		share_with_process(SHARED_ALL); \
-		pthread_cleanup_push(end_start, NULL); \
-		given_ = call; \
-		pthread_cleanup_pop(1); \
-		given_; \
-	})
-
-static int system_in_libc(const char *command)
-{
-	int rc;
-	pthread_cleanup_push(signals_after_system, NULL);
-	rc = REAL(system)(command);
-	pthread_cleanup_pop(1);
-	return rc;
-}
-
-EXPORT int system(const char *command)
-{
-	/* As where there is no shell. */
-	if (command && !served_at(AT_FDCWD, "/bin/sh", 0, environ))
-		return 127 << 8;
-	return START_IN_LIBC(system_in_libc(command));
-}
-
-EXPORT FILE *popen(const char *command, const char *mode)
-{
-	if (!served_at(AT_FDCWD, "/bin/sh", 0, environ))
-		return NULL;
-	return START_IN_LIBC(REAL(popen)(command, mode));
-}
-
-/* Its commands are programs, too. */
-EXPORT int wordexp(const char *words, wordexp_t *result, int flags)
-{
-	bool starts = path_is_there(words) && strpbrk(words, "`(") && !(flags & WRDE_NOCMD);
-	return starts ? START_IN_LIBC(REAL(wordexp)(words, result, flags))
-		      : REAL(wordexp)(words, result, flags);
-}
-
-EXPORT void _exit(int status)
-{
-	leave_process();
-	REAL(_exit)(status);
-	__builtin_unreachable();
-}
-ALIAS(_exit, _Exit);
-
-EXPORT void quick_exit(int status)
-{
-	leave_process();
-	REAL(quick_exit)(status);
-	__builtin_unreachable();
-}
-
-EXPORT void abort(void)
-{
-	commit_all();
-	REAL(abort)();
-	__builtin_unreachable();
-}
 
 /* posix_spawn runs its file actions inside libc, on kernel descriptors; for placeholders that is
  * right. Only an open of one of our paths is not: it would create a plain file or truncate a
@@ -980,6 +233,31 @@ static int directory_after(const struct actions *a)
 		if (a->v[i].kind == ADD_CHDIR || a->v[i].kind == ADD_FCHDIR)
 			follow(a, i, &dir);
 	return dir;
+}
+
+/* Descriptors that a call of posix_spawn has for itself: where the child is when it starts its
+ * program (directory_after), the program if that is a copy in memory, this end of the socket
+ * through which a child of ours asks, and what was opened for that. Who forks meanwhile in another
+ * thread closes them in its child, which would otherwise have a number more, and keep a child of
+ * ours waiting whose parent is gone. The lock guards the list and what is in it; nothing of libplfs
+ * is called with it, because who forks has libplfs's gate before. */
+struct own_fds {
+	int dir, image, socket, *opened, opened_count;
+	struct own_fds *next;
+};
+static struct own_fds *all_own_fds;
+
+void spawn_after_fork_in_child(void)
+{
+	for (struct own_fds *own = all_own_fds; own; own = own->next) {
+		int fds[] = {own->dir, own->image, own->socket};
+		for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+			if (fds[i] >= 0)
+				RAW(SYS_close, (long)fds[i]);
+		for (int i = 0; i < own->opened_count; i++)
+			door_close(own->opened[i]);
+	}
+	all_own_fds = NULL;
 }
 
 /* Closes one of them. */
@@ -1574,15 +852,15 @@ static int spawn_program(const struct start *s, const char *path, char *const ar
 {
 	ROOM(room);
 	struct program *p = (struct program *)room;
-	if (!p || !find_program(s->own->dir, path, p))
+	if (!p || !program_find(s->own->dir, path, p))
 		return start_in_vain(s, path);
 	if (p->interpreter) {
 		WORDS(words, count_of(argv) + 4);
 		if (!words)
 			return ENOMEM;
-		fill_arguments(p, path, argv, words->at);
-		if (is_hidden(s->own->dir, p->interpreter))
-			return can_interpret(s->own->dir, p->interpreter, scripts)
+		program_arguments(p, path, argv, words->at);
+		if (program_is_hidden(s->own->dir, p->interpreter))
+			return program_may_interpret(s->own->dir, p->interpreter, scripts)
 				       ? spawn_program(
 						 s, p->interpreter, words->at, envp, scripts + 1)
 				       : start_in_vain(s, path);
@@ -1605,7 +883,8 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *attr, char *const argv[],
 	char *const envp[])
 {
-	/* As long as libc blocks them; nor may one leave by siglongjmp what others find `own` in. */
+	/* As long as libc blocks them; nor may one leave by siglongjmp what others find `own` in.
+	 */
 	DEFER_SIGNALS();
 	spawn_lock();
 	struct actions *a = find_actions(fa);
@@ -1620,13 +899,13 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	/* posix_spawnp looks along PATH. */
 	bool looks = call == REAL(posix_spawnp) && is_there && !strchr(path, '/');
 	ROOM(found);
-	if (looks && found && find_hidden(own.dir, path, found)) {
+	if (looks && found && program_find_hidden(own.dir, path, found)) {
 		path = found;
 		looks = false;
 	}
 	int rc = EPERM;
 	if (looks ? served_file(own.dir, path, envp) : served_at(own.dir, path, 0, envp)) {
-		bool hidden = is_there && !looks && is_hidden(own.dir, path),
+		bool hidden = is_there && !looks && program_is_hidden(own.dir, path),
 		     is_ours = hidden && faccessat(own.dir, path, X_OK, 0) == 0,
 		     is_forbidden = hidden && !is_ours && errno == EACCES;
 		bool moves = false;
