@@ -23,13 +23,19 @@ static int run_slowly(char *self, const char *call, char *what)
 	char trace[40], slow[60];
 	snprintf(trace, sizeof trace, "trace=%s", call);
 	snprintf(slow, sizeof slow, "inject=%s:delay_enter=150000", call);
-	pid_t pid = fork();
-	if (pid == 0) {
-		execlp("strace", "strace", "-f", "-o", "/dev/null", "-e", trace, "-e", slow, self,
-			what, NULL);
-		_exit(77);
+	int rc = -1;
+	/* strace at times forgets a process that it delays ("delayed wait data set already"), which
+	 * waits for ever then. What the test is for happens each time. */
+	for (int tries = 0; tries < 3 && rc != 0 && rc != 77; tries++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			execlp("strace", "strace", "-f", "-o", "/dev/null", "-e", trace, "-e", slow,
+				self, what, NULL);
+			_exit(77);
+		}
+		rc = reap(pid);
 	}
-	return reap(pid);
+	return rc;
 }
 
 /* The second comes before the first one's handler for SIGSEGV is there, and between that and the
@@ -58,10 +64,11 @@ static int forks(void)
 	usleep(75000);
 	pid_t pid = fork();
 	if (pid == 0) {
-		alarm(60);
+		alarm(30);
 		_exit(open("two", O_RDWR | O_CREAT, 0644) < 0);
 	}
-	R(reap(pid));
+	if (reap(pid))
+		return 1;
 	void *opened;
 	pthread_join(thread, &opened);
 	R(opened);

@@ -276,6 +276,8 @@ impl World {
                     self.processes[other].handles.retain(|(_, file)| shown.contains(file));
                 }
                 self.processes[who].pack.compact().unwrap();
+                // Who has not seen it when a file goes cannot read that any more.
+                self.processes.iter().for_each(|process| drop(names(&process.pack)));
             }
             _ => self.compare(who),
         }
