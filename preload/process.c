@@ -237,8 +237,10 @@ static void lend_environment(void)
 		return;
 	}
 	char *value = strchr(text, '=');
-	*value++ = 0;
-	setenv(text, value, 1);
+	if (value) {
+		*value++ = 0;
+		setenv(text, value, 1);
+	}
 	PLFS_ALWAYS(plfs_door_free_text(text));
 }
 
