@@ -79,15 +79,23 @@ int copy_in_memory(int fd, const char *name)
 	return image;
 }
 
+/* A descriptor, with the first *n bytes in p->head; or -1, and errno. */
+static int open_program(int dirfd, const char *path, struct program *p, ssize_t *n)
+{
+	memset(p->head, 0, sizeof p->head);
+	int fd = door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
+	*n = fd < 0 ? -1 : pread(fd, p->head, sizeof p->head, 0);
+	return fd;
+}
+
 bool program_find(int dirfd, const char *path, struct program *p)
 {
 	p->image = -1;
 	p->interpreter = NULL;
-	memset(p->head, 0, sizeof p->head);
-	int fd = door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
+	ssize_t n;
+	int fd = open_program(dirfd, path, p, &n);
 	if (fd < 0)
 		return false;
-	ssize_t n = pread(fd, p->head, sizeof p->head, 0);
 	bool is_image = n > 4 && memcmp(p->head, "\177ELF", 4) == 0;
 	bool found = is_image ? (p->image = copy_in_memory(fd, "program")) >= 0
 			      : n > 0 && split_script(p->head, &p->interpreter, &p->argument);
@@ -155,6 +163,7 @@ void words_leave(struct words **words)
 		munmap(*words, (*words)->bytes);
 	errno = saved;
 }
+
 bool program_may_interpret(int dirfd, const char *interpreter, int scripts)
 {
 	if (scripts < 5)
@@ -220,11 +229,13 @@ static bool lacks_interpreter(int dirfd, const char *path)
 {
 	ROOM(room);
 	struct program *p = (struct program *)room;
-	if (!p || !program_find(dirfd, path, p))
+	ssize_t n;
+	int fd = p ? open_program(dirfd, path, p, &n) : -1;
+	if (fd < 0)
 		return false;
-	if (!p->interpreter)
-		RAW(SYS_close, (long)p->image);
-	return p->interpreter && faccessat(dirfd, p->interpreter, F_OK, 0) < 0 && errno == ENOENT;
+	door_close(fd);
+	return split_script(p->head, &p->interpreter, &p->argument) &&
+	       faccessat(dirfd, p->interpreter, F_OK, 0) < 0 && errno == ENOENT;
 }
 
 bool program_find_hidden(int dirfd, const char *file, char found[PATH_MAX])

@@ -65,6 +65,12 @@ static pthread_t start_slow(void)
 	return thread;
 }
 
+static void end_slow(pthread_t thread)
+{
+	unlink("begun");
+	pthread_join(thread, NULL);
+}
+
 static void give(const char *a)
 {
 	clearenv();
@@ -95,19 +101,16 @@ static void changed_meanwhile(bool emptied_first)
 	tell("emptied");
 	printf("system %d\n", system("cat f; echo second >> f"));
 	tell("second");
-	unlink("begun");
-	pthread_join(thread, NULL);
+	end_slow(thread);
 	tell_words("joined");
 	thread = start_slow();
 	setenv("A", "2", 1);
 	unsetenv("B");
-	unlink("begun");
-	pthread_join(thread, NULL);
+	end_slow(thread);
 	tell_words("changed");
 	thread = start_slow();
 	setenv("C", "3", 1);
-	unlink("begun");
-	pthread_join(thread, NULL);
+	end_slow(thread);
 	tell_words("with one more");
 	thread = start_slow();
 	pid_t pid = fork();
