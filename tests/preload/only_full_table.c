@@ -46,10 +46,24 @@ static void give_back(int free, bool highest)
 	}
 }
 
-/* Ways to open a file so that nothing is in it; from MAKES on a new one, whose name the call may
- * change. */
-enum way { TRUNC, AT, READS, CREAT, STREAM, AGAIN, MAKES, EXCL = MAKES, STREAM_EXCL, NODE, TEMP };
-#define WAYS (TEMP + 1)
+/* Ways to open a file so that nothing is in it, or to cut it; from MAKES on a new one, whose name
+ * the call may change. */
+enum way {
+	TRUNC,
+	AT,
+	READS,
+	CREAT,
+	STREAM,
+	AGAIN,
+	CUT,
+	MAKES,
+	EXCL = MAKES,
+	STREAM_EXCL,
+	NODE,
+	TEMP,
+	LINKED
+};
+#define WAYS (LINKED + 1)
 
 /* The error, or 0. `stream` is for freopen. */
 static int open_empty(enum way way, char *name, FILE *stream)
@@ -70,8 +84,11 @@ static int open_empty(enum way way, char *name, FILE *stream)
 		fd = open(name, O_RDONLY | O_TRUNC);
 		break;
 	case CREAT:
+	case LINKED:
 		fd = creat(name, 0644);
 		break;
+	case CUT:
+		return truncate(name, 0) ? errno : 0;
 	case EXCL:
 		fd = open(name, O_CREAT | O_EXCL | O_WRONLY, 0644);
 		break;
@@ -116,6 +133,11 @@ static bool opens(enum way way, int free, bool highest, bool keep)
 			close(fd);
 			fd = -1;
 		}
+	}
+	if (way == LINKED) {
+		char target[30];
+		sprintf(target, "to_%s", name);
+		WANT(symlink(target, name) == 0);
 	}
 	int before = entries(), null = open("/dev/null", O_RDONLY);
 	FILE *stream = way == AGAIN ? fopen("/dev/null", "r") : NULL;
@@ -166,6 +188,64 @@ static void open_with_few(int enough)
 			}
 }
 
+/* Threads that cut files of their own and take descriptors: what one of them has counted another
+ * may take. */
+static void *cuts(void *number)
+{
+	char name[20], bytes[20], last[20] = "";
+	int own[8], held = 0, null = open("/dev/null", O_RDONLY);
+	unsigned random = (unsigned)(long)number * 7919 + 1;
+	sprintf(name, "cut%ld", (long)number);
+	for (int i = 0; i < 600; i++) {
+		random = random * 1103515245 + 12345;
+		int what = (random >> 16) % 10;
+		if (what < 2 && held < 8 && (own[held] = dup(null)) >= 0)
+			held++;
+		else if (what < 4 && held > 0)
+			close(own[--held]);
+		else if (what < 5 && truncate(name, 0) == 0)
+			last[0] = 0;
+		int fd = what < 7 ? open(name, O_RDWR | O_CREAT | O_TRUNC, 0644)
+				  : open(name, O_RDONLY);
+		if (fd < 0)
+			continue;
+		bool is_taken = true;
+		ssize_t length;
+		if (what < 7) {
+			length = sprintf(bytes, "%d", i);
+			is_taken = write(fd, bytes, length) == length;
+			strcpy(last, is_taken ? bytes : "");
+		} else if ((length = read(fd, bytes, sizeof bytes)) < 0) {
+			is_taken = false;
+		} else if (length != (ssize_t)strlen(last) || memcmp(bytes, last, length)) {
+			printf("%s has %.*s instead of %s\n", name, (int)length, bytes, last);
+			wrong = 1;
+		}
+		int error = errno;
+		WANT(is_taken || error == EMFILE);
+		int closed = close(fd);
+		error = errno;
+		WANT(closed == 0 || error == EMFILE);
+	}
+	while (held > 0)
+		close(own[--held]);
+	close(null);
+	return NULL;
+}
+
+static void cut_by_threads(void)
+{
+	struct rlimit before, few = {38, MORE};
+	getrlimit(RLIMIT_NOFILE, &before);
+	pthread_t threads[6];
+	WANT(setrlimit(RLIMIT_NOFILE, &few) == 0);
+	for (long i = 0; i < 6; i++)
+		WANT(pthread_create(&threads[i], NULL, cuts, (void *)i) == 0);
+	for (int i = 0; i < 6; i++)
+		pthread_join(threads[i], NULL);
+	WANT(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	struct rlimit limit = {argc > 1 ? MORE : LIMIT, MORE};
@@ -174,6 +254,7 @@ int main(int argc, char **argv)
 	if (argc > 1) {
 		/* A plain file needs a number for itself alone. */
 		open_with_few(!strcmp(argv[1], "auto") ? 1 : 22);
+		cut_by_threads();
 		return wrong;
 	}
 	for (int i = 0; i < 2; i++) {

@@ -23,6 +23,51 @@ static void says_its_path(const char *path, int flags)
 	close(fd);
 }
 
+/* A new file at the end of a chain of links, as by `how`; through two links the open never
+ * returned. */
+static void makes_behind_links(int how, const char *path, const char *target)
+{
+	char bytes[4] = "";
+	struct stat st;
+	alarm(20);
+	int fd = R(open(path, O_CREAT | O_RDWR | how, 0640));
+	R(write(fd, "new", 3));
+	R(pread(fd, bytes, 3, 0));
+	R(stat(target, &st) < 0 ? -1 : (long)st.st_size);
+	R(close(fd));
+	unlink(target);
+	alarm(0);
+}
+
+static void links_in_a_row(void)
+{
+	char name[20], last[20] = "end";
+	const int ways[] = {0, O_TRUNC, O_APPEND, O_NOFOLLOW, O_EXCL};
+	mkdir("rows", 0755);
+	mkdir("rows/below", 0755);
+	symlink("one", "rows/two");
+	symlink("below/up", "rows/one");
+	symlink("../end", "rows/below/up");
+	for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+		makes_behind_links(ways[i], "rows/below/up", "rows/end");
+		makes_behind_links(ways[i], "rows/two", "rows/end");
+	}
+	symlink("none/x", "rows/nowhere");
+	makes_behind_links(0, "rows/nowhere", "rows/none/x");
+	symlink("circle", "rows/circle");
+	makes_behind_links(0, "rows/circle", "rows/circle");
+	/* The kernel follows 40 at most. */
+	chdir("rows");
+	for (int i = 1; i <= 42; i++) {
+		sprintf(name, "row%d", i);
+		symlink(last, name);
+		strcpy(last, name);
+	}
+	makes_behind_links(0, "row40", "end");
+	makes_behind_links(0, "row41", "end");
+	chdir("..");
+}
+
 int main(void)
 {
 	char c[8] = "1234567";
@@ -183,6 +228,7 @@ int main(void)
 	says_its_path("only_read", O_CREAT | O_RDONLY | O_TRUNC);
 	mkdir("below", 0755);
 	says_its_path("below/../below/new", O_CREAT | O_RDWR | O_APPEND);
+	links_in_a_row();
 	symlink("below/target", "dangling");
 	says_its_path("dangling", O_CREAT | O_RDWR);
 	return 0;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::{c_char, c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libc::mode_t;
@@ -16,7 +16,7 @@ use plfs_core::{
     is_layout, may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::io::DupFlags;
+use rustix::io::{DupFlags, retry_on_intr};
 
 use crate::attributes::{
     adopt_flock_fd, adopt_lock_fd, flock_fd, kept_lock_fd, process_lock_fd, taken_stat,
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn plfs_door_open(
         };
         let before = Before { first, is_guess, room: Room(spare) };
         // SAFETY: the caller's promise.
-        unsafe { open_at(dirfd, path, at, flags, mode, before, out) }
+        unsafe { open_at(dirfd, path_arg(path)?, at, (flags, mode), before, out) }
     }) as c_int
 }
 
@@ -180,36 +180,100 @@ impl At<'_> {
     }
 }
 
+/// Links that an open follows in a row. 40, as Linux (MAXSYMLINKS).
+const LINKS: usize = 40;
+
+/// What an open came to.
+enum Came {
+    To(c_int),
+    /// A new file is to be made there: a dangling link leads to it.
+    ToLink(PathBuf),
+}
+
+impl From<OwnedFd> for Came {
+    fn from(fd: OwnedFd) -> Came {
+        Came::To(fd.into_raw_fd())
+    }
+}
+
 /// Opens `path`, whose absolute path is `at`.
 ///
 /// # Safety
-/// `path` is a C string.
+/// `dirfd` is open.
 pub(crate) unsafe fn open_at(
     dirfd: c_int,
-    path: *const c_char,
-    mut at: At<'_>,
-    flags: c_int,
-    mode: mode_t,
+    path: &Path,
+    at: At<'_>,
+    how: (c_int, mode_t),
     before: Before,
     out: Option<&mut *mut PlfsFile>,
 ) -> Result<i64> {
     let out = out.ok_or_else(|| Failure::new(Errno::FAULT, "the place for the handle is NULL"))?;
     *out = std::ptr::null_mut();
+    let room = before.room;
+    // SAFETY: the caller's promise.
+    let mut came = unsafe { open_name(dirfd, path, at, how, before, out)? };
+    for links in 0.. {
+        let target = match came {
+            Came::To(fd) => return Ok(i64::from(fd)),
+            Came::ToLink(_) if links == LINKS => break,
+            Came::ToLink(target) => target,
+        };
+        let (here, at) = (libc::AT_FDCWD, At::new(libc::AT_FDCWD, &target)?);
+        came = if plfs()?.is_mounted(&at.absolute) {
+            // SAFETY: it is the working directory.
+            unsafe { open_name(here, &target, at, how, Before::of_new(room), out)? }
+        } else if is_link_at(rustix::fs::CWD, &target) {
+            Came::ToLink(behind(&target)?)
+        } else {
+            native(rustix::fs::CWD, &target, how)?.into()
+        };
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// What an open with `flags`, O_CREAT among them, comes to at a dangling link.
+fn dangling(link: &Path, flags: c_int) -> Result<Came> {
+    match flags & libc::O_NOFOLLOW {
+        0 => behind(link).map(Came::ToLink),
+        _ => Err(Errno::LOOP.into()),
+    }
+}
+
+/// Where a symbolic link leads.
+fn behind(link: &Path) -> Result<PathBuf> {
+    Ok(link.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(link)?))
+}
+
+/// openat(2).
+fn native(
+    dir: BorrowedFd<'_>,
+    path: &Path,
+    (flags, mode): (c_int, mode_t),
+) -> std::result::Result<OwnedFd, Errno> {
+    let how = OFlags::from_bits_retain(flags as u32);
+    retry_on_intr(|| rustix::fs::openat(dir, path, how, Mode::from_raw_mode(mode)))
+}
+
+/// [`open_at`], but for a dangling link, which it does not follow.
+///
+/// # Safety
+/// `dirfd` is open.
+unsafe fn open_name(
+    dirfd: c_int,
+    path: &Path,
+    mut at: At<'_>,
+    (flags, mode): (c_int, mode_t),
+    before: Before,
+    out: &mut *mut PlfsFile,
+) -> Result<Came> {
     let Before { mut first, is_guess, room } = before;
-    // SAFETY: the caller's promises.
-    let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
-    let native = |flags: c_int| -> std::result::Result<OwnedFd, Errno> {
-        let how = OFlags::from_bits_retain(flags as u32);
-        loop {
-            match rustix::fs::openat(dir, path, how, Mode::from_raw_mode(mode)) {
-                Err(Errno::INTR) => {}
-                other => return other,
-            }
-        }
-    };
+    // SAFETY: the caller's promise.
+    let dir = unsafe { borrow(dirfd)? };
+    let native = |flags| native(dir, path, (flags, mode));
     if flags & (libc::O_PATH | libc::O_DIRECTORY) != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE
     {
-        return Ok(native(flags)?.into_raw_fd() as i64);
+        return Ok(native(flags)?.into());
     }
     let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
     loop {
@@ -218,7 +282,7 @@ pub(crate) unsafe fn open_at(
             let how = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
             match first.take().unwrap_or_else(|| native(how).map(|fd| (fd, None))) {
                 Ok(found) => match existing(found, &mut at, flags, room, &native, out)? {
-                    Some(fd) => return Ok(fd),
+                    Some(fd) => return Ok(Came::To(fd)),
                     // It got a container at this moment.
                     None => continue,
                 },
@@ -227,7 +291,7 @@ pub(crate) unsafe fn open_at(
             }
         }
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            return Ok(native(flags)?.into_raw_fd() as i64);
+            return Ok(native(flags)?.into());
         }
         let options = OpenOptions {
             access: access_of(flags),
@@ -244,12 +308,12 @@ pub(crate) unsafe fn open_at(
         let is_born_plain = match known_workload(plfs()?, dirfd, path, &at.absolute)? {
             Some(workload) => workload == Workload::Auto,
             None if plfs()?.packed_stat(&at.absolute)?.is_some() => {
-                return Ok(i64::from(PLFS_IS_PACKED));
+                return Ok(Came::To(PLFS_IS_PACKED));
             }
             None => match plfs()?.workload_of(&at.absolute)? {
                 // An ordinary file or a link that was there a moment ago is gone, or is there.
                 Workload::Small if create => match is_link_at(dir, path) {
-                    false => return Ok(i64::from(PLFS_IS_PACKED)),
+                    false => return Ok(Came::To(PLFS_IS_PACKED)),
                     true if exclusive => return Err(Errno::EXIST.into()),
                     true => false,
                 },
@@ -259,58 +323,37 @@ pub(crate) unsafe fn open_at(
         if is_born_plain && !is_layout {
             room.for_plain(-1)?;
             match native(flags | libc::O_EXCL) {
-                Ok(fd) => return created_plain(fd, at, flags, options, out),
-                Err(Errno::EXIST) if is_guess => return Ok(i64::from(PLFS_PERHAPS_NEW)),
+                Ok(fd) => return created_plain(fd, at, flags, options, out).map(Came::To),
+                Err(Errno::EXIST) if is_guess => return Ok(Came::To(PLFS_PERHAPS_NEW)),
                 Err(Errno::EXIST) if !exclusive && !is_link_at(dir, path) => continue,
-                // A dangling link, below.
-                Err(Errno::EXIST) if !exclusive => {}
+                Err(Errno::EXIST) if !exclusive => return dangling(at.ask()?, flags),
                 Err(errno) => return Err(errno.into()),
             }
         }
         if is_guess {
-            return Ok(i64::from(PLFS_PERHAPS_NEW));
+            return Ok(Came::To(PLFS_PERHAPS_NEW));
         }
         let was_believed = at.is_believed;
         let at = at.ask()?;
         if was_believed && !plfs()?.is_mounted(at) {
-            return Ok(native(flags)?.into_raw_fd() as i64);
+            return Ok(native(flags)?.into());
         }
-        let create = |at: &Path| -> Result<_> {
-            let held = room.hold(options.access)?;
-            Ok((plfs()?.create_with_name(at, options)?, held))
-        };
-        match create(at) {
-            Ok(made) => return created(made, at, flags, out),
-            Err(failure) if failure.errno == Errno::EXIST && !exclusive => {
-                let is_link = is_link_at(dir, path);
-                if is_link && flags & libc::O_NOFOLLOW == 0 {
-                    // A dangling link: its target is to be created.
-                    let target =
-                        at.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(at)?);
-                    if plfs()?.is_mounted(&target) {
-                        if plfs()?.small(&target, true, true)?.is_some() {
-                            return Ok(i64::from(PLFS_IS_PACKED));
-                        }
-                        match create(&target) {
-                            Ok(made) => return created(made, &target, flags, out),
-                            Err(failure) if failure.errno == Errno::EXIST => continue,
-                            Err(failure) => return Err(failure),
-                        }
-                    }
-                    return Ok(native(flags)?.into_raw_fd() as i64);
-                }
-                if is_link {
-                    return Err(Errno::LOOP.into());
+        let held = room.hold(options.access)?;
+        match plfs()?.create_with_name(at, options) {
+            Ok(made) => return created((made, held), at, flags, out).map(Came::To),
+            Err(error) if error.errno() == Errno::EXIST && !exclusive => {
+                if is_link_at(dir, path) {
+                    return dangling(at, flags);
                 }
             }
             // Nobody makes a container in a small directory. There was a link a moment ago.
-            Err(failure) if failure.errno == Errno::OPNOTSUPP && !is_link_at(dir, path) => {
+            Err(error) if error.errno() == Errno::OPNOTSUPP && !is_link_at(dir, path) => {
                 match plfs()?.workload_of(at)? {
-                    Workload::Small => return Ok(i64::from(PLFS_IS_PACKED)),
-                    _ => return Err(failure),
+                    Workload::Small => return Ok(Came::To(PLFS_IS_PACKED)),
+                    _ => return Err(error.into()),
                 }
             }
-            Err(failure) => return Err(failure),
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -358,7 +401,7 @@ fn existing(
     room: Room,
     native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
     out: &mut *mut PlfsFile,
-) -> Result<Option<i64>> {
+) -> Result<Option<c_int>> {
     // A PosixFile is closed when it is dropped, by system call and not through libc; only the last
     // return gives it away.
     let opened = PosixFile::from_fd(fd);
@@ -386,9 +429,6 @@ fn existing(
         let name = readable.as_ref().unwrap_or(&opened);
         if let Some(file) = plfs()?.adopt_known(name, NameFile::Stays, at, &stat, access)? {
             room.for_container(number, access)?;
-            if truncate {
-                room.for_cut()?;
-            }
             match truncate {
                 true if access.write => file.set_len(0)?,
                 // As Linux does it: it needs the right to write the file, not a writer.
@@ -414,7 +454,7 @@ fn existing(
             match plfs()?.opened_plain(lent, &stat, at, options)? {
                 Opened::Plain(file) => {
                     *out = PlfsFile::new(file, appends);
-                    return Ok(Some(opened.into_fd().into_raw_fd() as i64));
+                    return Ok(Some(opened.into_fd().into_raw_fd()));
                 }
                 Opened::Logical(file) => {
                     let readable = unless_full(reopen(opened.as_fd(), flags))?;
@@ -429,16 +469,16 @@ fn existing(
             true => opened.set_len(0)?,
             false => {
                 drop(opened);
-                return Ok(Some(native(flags & !libc::O_CREAT)?.into_raw_fd() as i64));
+                return Ok(Some(native(flags & !libc::O_CREAT)?.into_raw_fd()));
             }
         }
     }
-    Ok(Some(opened.into_fd().into_raw_fd() as i64))
+    Ok(Some(opened.into_fd().into_raw_fd()))
 }
 
 /// The placeholder, which can only read, takes the number of the first open: the lowest free one,
 /// as open(2) promises.
-fn with_placeholder(opened: PosixFile, readable: Option<PosixFile>, flags: c_int) -> Result<i64> {
+fn with_placeholder(opened: PosixFile, readable: Option<PosixFile>, flags: c_int) -> Result<c_int> {
     let mut fd = opened.into_fd();
     if let Some(readable) = readable {
         let close = match flags & libc::O_CLOEXEC {
@@ -447,7 +487,7 @@ fn with_placeholder(opened: PosixFile, readable: Option<PosixFile>, flags: c_int
         };
         rustix::io::dup3(&readable, &mut fd, close)?;
     }
-    Ok(fd.into_raw_fd() as i64)
+    Ok(fd.into_raw_fd())
 }
 
 /// A plain file that was created a moment ago.
@@ -457,7 +497,7 @@ fn created_plain(
     flags: c_int,
     options: OpenOptions,
     out: &mut *mut PlfsFile,
-) -> Result<i64> {
+) -> Result<c_int> {
     let opened = PosixFile::from_fd(fd);
     if options.access.write && flags & libc::O_APPEND != 0 {
         if plfs()?.is_mounted(at.ask()?) {
@@ -469,7 +509,7 @@ fn created_plain(
         let lent = Arc::new(unsafe { PosixFile::lent(opened.as_fd().as_raw_fd()) });
         *out = PlfsFile::new(plfs()?.created_plain(lent, &stat, &at.absolute, options), false);
     }
-    Ok(opened.into_fd().into_raw_fd() as i64)
+    Ok(opened.into_fd().into_raw_fd())
 }
 
 /// `held` has the number that the placeholder gets.
@@ -478,7 +518,7 @@ fn created(
     path: &Path,
     flags: c_int,
     out: &mut *mut PlfsFile,
-) -> Result<i64> {
+) -> Result<c_int> {
     let container = file.container().ok_or(Errno::STALE)?;
     drop(held);
     let reopened = || name.fd().and_then(|fd| reopen(fd, flags).ok());
@@ -491,7 +531,7 @@ fn created(
         }
     };
     *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
-    Ok(fd.into_raw_fd() as i64)
+    Ok(fd.into_raw_fd())
 }
 
 /// [`reopen`] of a new file by its name, which is what /proc says of the descriptor then; the file

@@ -311,12 +311,10 @@ pub unsafe extern "C" fn plfs_door_flat_create(
         let out = unsafe { out.as_mut() }.ok_or_else(|| Failure::from(Errno::FAULT))?;
         let mut open = |place: &Path| {
             let failed = |errno| Error::Io { op: "create", path: at.clone(), errno };
-            let text = CString::new(place.as_os_str().as_bytes());
-            let text = text.map_err(|_| failed(Errno::INVAL))?;
-            let known = At::place(place);
+            let (known, how) = (At::place(place), (flags, mode));
             let (before, out) = (Before::of_new(Room(spare)), Some(&mut *out));
-            // SAFETY: the text lives as long as the call.
-            unsafe { open_at(libc::AT_FDCWD, text.as_ptr(), known, flags, mode, before, out) }
+            // SAFETY: it is the working directory.
+            unsafe { open_at(libc::AT_FDCWD, place, known, how, before, out) }
                 .map_err(|failure| failed(failure.errno))
         };
         Ok(plfs.create_flat(&at, &mut open)?.unwrap_or(i64::from(PLFS_NOT_FLAT)))

@@ -1,6 +1,7 @@
 //! Descriptors that an open has to leave (preload/)
 //!
-//! They are counted before it makes or cuts a file: what fails for want of them changes nothing.
+//! They are counted before it makes or cuts a file: what fails for want of them changes nothing. A
+//! cut itself fails before it has cut, or not at all.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,10 +18,6 @@ pub const PLFS_LOG_DESCRIPTORS: c_uint = 16;
 
 /// Numbers below which nobody counts what is left.
 const FEW: c_int = 16;
-
-/// Descriptors that a cut takes at the same time: where it found none in the middle it would fail,
-/// and be done. 8, as one of a file with one log takes 5, by strace.
-const CUT_DESCRIPTORS: usize = 8;
 
 /// 1 if `spare` descriptors are left behind `fd`, which was the lowest that was free; else 0. With
 /// -1 for `fd`: behind the next one that is opened.
@@ -71,14 +68,6 @@ impl Room {
     /// The same for a file of a pack.
     pub fn for_packed(self, fd: c_int) -> Result<()> {
         must_have(fd, self.0.max(PLFS_LOG_DESCRIPTORS))
-    }
-
-    /// EMFILE unless a file with a container can be cut now. Beside the sync of a cut it costs
-    /// nothing.
-    pub fn for_cut(self) -> Result<()> {
-        let held: std::result::Result<Vec<_>, _> =
-            (0..CUT_DESCRIPTORS).map(|_| PosixFile::hold_number()).collect();
-        Ok(held.map(drop)?)
     }
 
     /// The number for the descriptor of a new file with a container, which is to be let go when

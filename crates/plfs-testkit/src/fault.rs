@@ -146,6 +146,25 @@ impl Op {
     }
 }
 
+/// Calls on names, which are found by descriptors of directories.
+const ON_NAMES: [Op; 15] = [
+    Op::Open,
+    Op::Stat,
+    Op::List,
+    Op::Mkdir,
+    Op::Rmdir,
+    Op::Unlink,
+    Op::Rename,
+    Op::Link,
+    Op::Symlink,
+    Op::Readlink,
+    Op::Chmod,
+    Op::Chown,
+    Op::SetTimes,
+    Op::SyncDir,
+    Op::Space,
+];
+
 /// One call, as the log has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
@@ -216,6 +235,14 @@ pub enum Fault {
         path: String,
         /// Which of those calls.
         n: u64,
+    },
+    /// The process has no descriptor left for `calls` calls, from the `n`-th one on that takes one:
+    /// they fail with EMFILE.
+    NoDescriptor {
+        /// Which of those calls.
+        n: u64,
+        /// How many.
+        calls: u64,
     },
     /// Each call whose path (or either path) contains `path` fails.
     FailMatching {
@@ -381,6 +408,13 @@ impl State {
                     }
                 }
                 true
+            }
+            Fault::NoDescriptor { n, calls } => {
+                if ON_NAMES.contains(&call.op) && !counted_down(n, || ()) && *calls > 0 {
+                    *calls -= 1;
+                    error = error.or(Some(Errno::MFILE));
+                }
+                *calls > 0
             }
             Fault::FullAfter { .. } | Fault::Room { .. } => true,
         });

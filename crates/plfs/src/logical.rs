@@ -560,7 +560,8 @@ impl LogicalFile {
         self.commit_stamped(promise, None).map(drop)
     }
 
-    /// Gives the stamp of what made the file another size.
+    /// Gives the stamp of what made the file another size; `None` if there was no descriptor for
+    /// what is to follow.
     ///
     /// Neither readers nor writers of this process wait for a sync: the index and the writer are
     /// locked while records are frozen and appended only.
@@ -615,27 +616,44 @@ impl LogicalFile {
                 container::touch_dir(&self.container);
             }
         }
-        if sync {
-            commit.sync_index()?;
-            writer.set().sync_names_once(|| {
-                let (created, named) = (lock(&self.creation).clone(), self.name.parent());
-                self.container.sync_names(created.as_deref(), named)
-            })?;
-            // What was written in earlier sessions, and closed without a sync, counts as well;
-            // unless all of it is cut.
-            if !matches!(resize, Some(Resize::To(0))) {
-                if self.sessions.left(&self.container, writer.set().id()) {
-                    writer.set().sync_index(u64::MAX)?;
-                }
-                self.sessions.sync(&self.container, Some(writer.set().id()))?;
-            }
-        }
-        match sync || appended {
-            true => commit.finish()?,
+        let synced = match sync {
+            true => self.sync_committed(&commit, &writer, resize),
+            false => Ok(()),
+        };
+        let ended = synced.and_then(|()| match sync || appended {
+            true => commit.finish(),
             // Nothing waits also if another thread has found that it is lost.
-            false => writer.check()?,
+            false => writer.check(),
+        });
+        match ended {
+            // The file has its size. What was to follow waits for the next commit.
+            Err(error) if stamp.is_some() && error.is_passing() => stamp = None,
+            ended => ended?,
         }
         reserved.map(|()| stamp)
+    }
+
+    /// Makes durable what is in the logs, and their names.
+    fn sync_committed(
+        &self,
+        commit: &Committing<'_>,
+        writer: &Writer,
+        resize: Option<Resize<'_>>,
+    ) -> Result<()> {
+        commit.sync_index()?;
+        writer.set().sync_names_once(|| {
+            let (created, named) = (lock(&self.creation).clone(), self.name.parent());
+            self.container.sync_names(created.as_deref(), named)
+        })?;
+        // What was written in earlier sessions, and closed without a sync, counts as well; unless
+        // all of it is cut.
+        if !matches!(resize, Some(Resize::To(0))) {
+            if self.sessions.left(&self.container, writer.set().id()) {
+                writer.set().sync_index(u64::MAX)?;
+            }
+            self.sessions.sync(&self.container, Some(writer.set().id()))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn truncate(&self, size: u64) -> Result<()> {
@@ -658,7 +676,11 @@ impl LogicalFile {
         let stamp = self.commit_stamped(promise, Some(Resize::To(size)))?;
         self.written();
         if to_nothing && let Some(stamp) = stamp {
-            lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp)?;
+            match lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp) {
+                // The next cut removes them, or a compaction.
+                Err(error) if error.is_passing() => {}
+                removed => removed?,
+            }
         }
         Ok(())
     }

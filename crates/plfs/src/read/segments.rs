@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plfs_format::name::{self, SegmentRef};
 
 use crate::container::Container;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, is_of_the_moment};
 use crate::store::{self, CachedFile, Errno, Open, StoreFile};
 use crate::sync::{Arc, Mutex, lock};
 
@@ -68,7 +68,10 @@ impl SegmentFiles {
             other => other,
         };
         let read = file.and_then(|file| store::read_full(file.as_ref(), buf, physical));
-        read.map_err(|errno| missing(path, physical, buf.len(), 0, errno))
+        read.map_err(|errno| match is_of_the_moment(errno) {
+            true => Error::Io { op: "open the data log", path, errno },
+            false => missing(path, physical, buf.len(), 0, errno),
+        })
     }
 
     fn file(
