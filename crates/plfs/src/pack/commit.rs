@@ -268,7 +268,11 @@ impl Pack {
                     let _ = self.carry_locked(state);
                 }
                 Some(_) => {}
-                None => set.carry().map_err(|error| writer.poison(error))?,
+                None => match set.carry() {
+                    // It stays as well.
+                    Err(error) if error.is_passing() => {}
+                    carried => carried.map_err(|error| writer.poison(error))?,
+                },
             }
         }
         Ok(given)

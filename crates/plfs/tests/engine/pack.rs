@@ -10,7 +10,7 @@ use plfs::pack::{Attributes, FileId, Pack, PackFile, PackOpen, PackOptions};
 use plfs::store::{Errno, Store};
 use plfs::{Backends, Config, Layout, Plfs};
 use plfs_format::mark::Mark;
-use plfs_testkit::{FaultStore, MemStore, Op, Rng, rounds, seeds};
+use plfs_testkit::{Fault, FaultStore, MemStore, Op, Rng, rounds, seeds};
 
 use crate::scratch::fresh_dir;
 
@@ -1068,6 +1068,59 @@ fn who_could_not_read_all_anew_takes_no_file_for_missing() {
     assert_eq!(pack.stat_file(&file).unwrap().size, 5);
     assert_eq!(content(&pack, b"a").unwrap(), b"there");
     assert_eq!(content(&pack, b"b").unwrap(), b"here");
+}
+
+/// There is no descriptor for some calls, from any call on. What failed has changed nothing, or all
+/// that it should; later calls go on, and others see what this process sees.
+#[test]
+fn what_finds_no_descriptor_is_done_by_the_next_call_of_a_pack() {
+    let mut failed = 0;
+    let holds = [None, Some(LONG)].map(|hold| PackOptions { hold, ..AT_ONCE });
+    for (options, calls) in holds.iter().flat_map(|held| [1, 3, u64::MAX].map(|n| (held, n))) {
+        for n in 1.. {
+            let (memory, node) = (memory(), Node::new());
+            let first = node.open(&memory, AT_ONCE);
+            put(&first, b"a", b"old").unwrap();
+            put(&first, b"b", b"old").unwrap();
+            first.close().unwrap();
+            let fault = FaultStore::new(Arc::new(memory.clone()));
+            let store: Arc<dyn Store> = Arc::new(fault.clone());
+            let pack =
+                Pack::open(&store, &node.config(), Path::new("/m"), options.clone()).unwrap();
+            fault.inject(Fault::NoDescriptor { n, calls });
+            let done = [
+                put(&pack, b"c", b"new").and_then(|_| pack.commit()),
+                pack.rename(b"a", b"d"),
+                pack.open_file(b"b", CREATE).and_then(|file| pack.set_len(&file, 1)),
+                put(&pack, b"e", b"new").map(drop),
+                pack.sync(),
+                pack.unlink(b"b"),
+            ];
+            let struck = fault.log().iter().any(|call| call.error == Some(Errno::MFILE));
+            fault.reset();
+            let what = format!("{options:?}, {calls} calls from the {n}th on: {done:?}");
+            failed += done.iter().filter(|done| done.is_err()).count();
+            for (nth, name, bytes) in [(0, b"c", b"new"), (1, b"d", b"old"), (3, b"e", b"new")] {
+                let is_there = content(&pack, name).is_ok_and(|found| found == bytes);
+                assert!(is_there || done[nth].is_err(), "{what}");
+            }
+            assert!(pack.stat(b"b").is_err() || done[5].is_err(), "{what}");
+            put(&pack, b"f", b"new").expect(&what);
+            pack.commit().expect(&what);
+            pack.sync().expect(&what);
+            let all = names(&pack);
+            let bytes: Vec<_> = all.iter().map(|name| content(&pack, name).unwrap()).collect();
+            pack.close().expect(&what);
+            let next = Node::new().open(&memory, AT_ONCE);
+            assert_eq!(names(&next), all, "{what}");
+            let found: Vec<_> = all.iter().map(|name| content(&next, name).unwrap()).collect();
+            assert_eq!(found, bytes, "{what}");
+            if !struck {
+                break;
+            }
+        }
+    }
+    assert!(failed > 100, "{failed}");
 }
 
 /// A process has left a pack, as each does that is quiet for a second. A sync of it that failed
