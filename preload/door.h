@@ -80,16 +80,9 @@ size_t served_fill(char *words[], char *const envp[]);
 void served_lend(void);
 void served_take_back(void);
 void served_after_fork_in_child(void);
-/* Can PLFS serve the program? By its path, by what execvp finds, or by a descriptor that has it;
- * dirfd is where the process is then. If not it has been told, and errno is EPERM: it must not be
- * started. */
+/* Can PLFS serve the program? By its path, or by a descriptor that has it; dirfd is where the
+ * process is then. If not it has been told, and errno is EPERM: it must not be started. */
 bool served_at(int dirfd, const char *path, int at_flags, char *const envp[]);
-bool served_file(int dirfd, const char *file, char *const envp[]);
-/* The directories in which execvp looks for a name without a slash. */
-const char *served_path(void);
-/* Where it finds one in `*dirs`, which becomes what is behind that; NULL: nothing. dirfd is where
- * the process is. False: nowhere. */
-bool served_find(int dirfd, const char *file, const char **dirs, char path[PATH_MAX]);
 bool served_fd(int fd, const char *path, char *const envp[]);
 
 /* signals.c */
@@ -537,6 +530,8 @@ void shared_with_process(void);
 size_t count_of(char *const argv[]);
 /* What the kernel looks at of a script. */
 #define SCRIPT_BYTES 256
+/* Interpreters of interpreters that it follows. */
+#define INTERPRETERS_MOST 5
 /* Splits "#! INTERPRETER ARGUMENT", as the kernel does; *argument is NULL if there is none. Behind
  * the end of the file are zeros. False: it is no script. */
 bool split_script(char head[SCRIPT_BYTES], const char **interpreter, const char **argument);

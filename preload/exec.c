@@ -105,22 +105,37 @@ bool program_find(int dirfd, const char *path, struct program *p)
 	return found;
 }
 
-bool program_is_hidden(int dirfd, const char *path)
+int program_foresee(int dirfd, const char *path, bool *is_hidden)
 {
-	if (path_is_container(dirfd, path) || path_is_flat(dirfd, path) == 1)
-		return true;
 	ROOM(room);
-	struct program *p = (struct program *)room;
-	int fd = p ? (int)RAW(SYS_openat, (long)dirfd, path,
-			     (long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC))
-		   : -1;
-	if (fd < 0)
-		return false;
-	memset(p->head, 0, sizeof p->head);
-	RAW(SYS_pread64, (long)fd, p->head, sizeof p->head, 0L);
-	RAW(SYS_close, (long)fd);
-	return split_script(p->head, &p->interpreter, &p->argument) &&
-	       path_is_container(dirfd, p->interpreter);
+	*is_hidden = false;
+	for (int scripts = 0; room; scripts++) {
+		/* The path lies in the one before. */
+		struct program *p = (struct program *)room + scripts % 2;
+		struct stat st;
+		ssize_t n;
+		if (fstatat(dirfd, path, &st, 0) < 0) {
+			/* Below a file of a pack the kernel says ENOENT. */
+			*is_hidden = *is_hidden || errno == ENOTDIR || flat_is_known();
+			return errno;
+		}
+		*is_hidden = *is_hidden || path_is_container(dirfd, path) ||
+			     path_is_flat(dirfd, path) > 0;
+		if (!S_ISREG(st.st_mode))
+			return EACCES;
+		if (faccessat(dirfd, path, X_OK, AT_EACCESS) < 0)
+			return errno;
+		if (scripts > INTERPRETERS_MOST)
+			return ELOOP;
+		int fd = open_program(dirfd, path, p, &n);
+		if (fd < 0)
+			break;
+		door_close(fd);
+		if (!split_script(p->head, &p->interpreter, &p->argument))
+			break;
+		path = p->interpreter;
+	}
+	return room ? 0 : ENOMEM;
 }
 
 size_t count_of(char *const argv[])
@@ -164,15 +179,9 @@ void words_leave(struct words **words)
 	errno = saved;
 }
 
-bool program_may_interpret(int dirfd, const char *interpreter, int scripts)
-{
-	if (scripts < 5)
-		return faccessat(dirfd, interpreter, X_OK, 0) == 0;
-	errno = ELOOP;
-	return false;
-}
+static int exec_path(const char *path, char *const argv[], char *const envp[]);
 
-static int exec_program(const char *path, char *const argv[], char *const envp[], int scripts)
+static int exec_program(const char *path, char *const argv[], char *const envp[])
 {
 	ROOM(room);
 	struct program *p = (struct program *)room;
@@ -183,13 +192,7 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 		if (!words)
 			return -1;
 		program_arguments(p, path, argv, words->at);
-		if (program_is_hidden(AT_FDCWD, p->interpreter))
-			return program_may_interpret(AT_FDCWD, p->interpreter, scripts)
-				       ? exec_program(p->interpreter, words->at, envp, scripts + 1)
-				       : -1;
-		return served_at(AT_FDCWD, p->interpreter, 0, envp)
-			       ? REAL(execve)(p->interpreter, words->at, envp)
-			       : -1;
+		return exec_path(p->interpreter, words->at, envp);
 	}
 	int rc = served_fd(p->image, path, envp)
 			 ? REAL(execveat)(p->image, "", argv, envp, AT_EMPTY_PATH)
@@ -200,20 +203,18 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 	return rc;
 }
 
-/* After an exec that failed: the kernel found no program by this name, and there may be one. */
+/* After an exec that failed: where the kernel finds no program there may be one, or another error.
+ */
 static int exec_again(const char *path, char *const argv[], char *const envp[])
 {
-	if (errno == ENOENT && path_is_flat(AT_FDCWD, path) == 1)
-		return access(path, X_OK) < 0 ? -1 : exec_program(path, argv, envp, 0);
-	if (path_is_unknown(AT_FDCWD, path, 0))
-		errno = access(path, X_OK) < 0 ? EACCES : ENOEXEC;
-	if (errno != ENOEXEC)
+	if (errno != ENOENT && errno != ENOEXEC)
 		return -1;
-	bool hidden = program_is_hidden(AT_FDCWD, path);
-	errno = ENOEXEC;
-	if (!hidden)
-		return -1;
-	return exec_program(path, argv, envp, 0);
+	bool is_hidden;
+	int failed = errno, foreseen = program_foresee(AT_FDCWD, path, &is_hidden);
+	if (is_hidden && !foreseen)
+		return exec_program(path, argv, envp);
+	errno = foreseen ? foreseen : failed;
+	return -1;
 }
 
 static int exec_path(const char *path, char *const argv[], char *const envp[])
@@ -224,51 +225,64 @@ static int exec_path(const char *path, char *const argv[], char *const envp[])
 	return exec_again(path, argv, envp);
 }
 
-/* Is it a script whose interpreter is not there? */
-static bool lacks_interpreter(int dirfd, const char *path)
+int along_path(const char *file, char path[PATH_MAX], int (*start)(void *with, const char *path),
+	void *with)
 {
-	ROOM(room);
-	struct program *p = (struct program *)room;
-	ssize_t n;
-	int fd = p ? open_program(dirfd, path, p, &n) : -1;
-	if (fd < 0)
-		return false;
-	door_close(fd);
-	return split_script(p->head, &p->interpreter, &p->argument) &&
-	       faccessat(dirfd, p->interpreter, F_OK, 0) < 0 && errno == ENOENT;
+	size_t len = strlen(file);
+	if (len == 0 || strchr(file, '/'))
+		return len == 0 ? ENOENT : start(with, file);
+	const char *dirs = getenv("PATH"), *dir = dirs ? dirs : "/bin:/usr/bin";
+	int failed = ENOENT;
+	bool is_forbidden = false;
+	for (bool more = true; more; dir++) {
+		size_t n = strcspn(dir, ":");
+		/* libc goes past what is no path. */
+		if (n < PATH_MAX) {
+			if (n + (n > 0) + len >= PATH_MAX)
+				return ENAMETOOLONG;
+			memcpy(path, dir, n);
+			path[n] = '/';
+			memcpy(path + n + (n > 0), file, len + 1);
+			failed = start(with, path);
+			is_forbidden = is_forbidden || failed == EACCES;
+			if (failed != EACCES && failed != ENOENT && failed != ESTALE &&
+				failed != ENOTDIR && failed != ENODEV && failed != ETIMEDOUT)
+				return failed;
+		}
+		dir += n;
+		more = *dir == ':';
+	}
+	return is_forbidden ? EACCES : failed;
 }
 
-bool program_find_hidden(int dirfd, const char *file, char found[PATH_MAX])
-{
-	const char *dirs = served_path();
-	bool passes = false;
-	while (served_find(dirfd, file, &dirs, found))
-		if (!program_is_hidden(dirfd, found))
-			return passes;
-		else if (lacks_interpreter(dirfd, found))
-			passes = true;
-		else
-			return true;
-	dirs = served_path();
-	return passes && served_find(dirfd, file, &dirs, found);
-}
+struct words_of_exec {
+	char *const *argv, *const *envp;
+};
 
 /* What is no program for the kernel is one for the shell. */
+static int exec_found(void *with, const char *path)
+{
+	const struct words_of_exec *given = with;
+	exec_path(path, given->argv, given->envp);
+	if (errno != ENOEXEC)
+		return errno;
+	WORDS(words, count_of(given->argv) + 4);
+	if (words) {
+		struct program shell = {.interpreter = "/bin/sh"};
+		program_arguments(&shell, path, given->argv, words->at);
+		exec_path(shell.interpreter, words->at, given->envp);
+	}
+	return errno;
+}
+
 static int exec_file(const char *file, char *const argv[], char *const envp[])
 {
+	if (!file || !path_is_there(file))
+		return REAL(execvpe)(file, argv, envp);
 	ROOM(found);
-	bool looks = file && *file && path_is_there(file) && !strchr(file, '/');
-	if (looks && found && program_find_hidden(AT_FDCWD, file, found))
-		file = found;
-	if (!strchr(file, '/') || !program_is_hidden(AT_FDCWD, file))
-		return served_file(AT_FDCWD, file, envp) ? REAL(execvpe)(file, argv, envp) : -1;
-	exec_path(file, argv, envp);
-	WORDS(words, count_of(argv) + 4);
-	if (errno != ENOEXEC || !words)
-		return -1;
-	struct program shell = {.interpreter = "/bin/sh"};
-	program_arguments(&shell, file, argv, words->at);
-	return exec_path(shell.interpreter, words->at, envp);
+	if (found)
+		errno = along_path(file, found, exec_found, &(struct words_of_exec){argv, envp});
+	return -1;
 }
 
 static int exec_at(int dirfd, const char *path, char *const argv[], char *const envp[], int flags)
@@ -285,8 +299,6 @@ static int exec_at(int dirfd, const char *path, char *const argv[], char *const 
 	if (is_named ? !served_at(AT_FDCWD, name, 0, envp) : !served_at(dirfd, path, flags, envp))
 		return -1;
 	REAL(execveat)(dirfd, path, argv, envp, flags);
-	if (errno != ENOEXEC && errno != ENOENT)
-		return -1;
 	return exec_again(name, argv, envp);
 }
 

@@ -16,16 +16,16 @@ struct program {
 
 /* Whether there is such a program by this name. Else errno says what exec says. */
 bool program_find(int dirfd, const char *path, struct program *p);
-/* Does the kernel not see what runs? The program lies in a container, or is a script whose
- * interpreter does. */
-bool program_is_hidden(int dirfd, const char *path);
+/* What an exec by this name says, as far as that can be known before: an errno, or 0. *is_hidden:
+ * the kernel says something else, as it does not see the program, or an interpreter of it. */
+int program_foresee(int dirfd, const char *path, bool *is_hidden);
 /* What an interpreter is given, which is up to two words more. */
 void program_arguments(const struct program *p, const char *path, char *const argv[], char *out[]);
-/* `scripts` are the interpreters that were scripts so far, of which the kernel follows five. */
-bool program_may_interpret(int dirfd, const char *interpreter, int scripts);
-/* What is started for a name without a slash, into `found`, if libc would not find it along PATH:
- * it is hidden, or comes after such a script without an interpreter, which both go past. */
-bool program_find_hidden(int dirfd, const char *file, char found[PATH_MAX]);
+/* Has `start`, which returns an errno, try each path at which libc's execvp looks for `file`, as
+ * long as libc goes on after that errno. Returns what libc says in the end; 0 ends it, too. For a
+ * child of posix_spawn as well: it only looks at memory. */
+int along_path(const char *file, char path[PATH_MAX], int (*start)(void *with, const char *path),
+	void *with);
 
 /* Room for the words of an environment or of arguments, to the end of the block: there may be many,
  * and the stack small. NULL: there is none, and errno says so. Of parts of pages ThreadSanitizer

@@ -598,35 +598,11 @@ static int child_takes_attributes(const posix_spawnattr_t *attr, sigset_t *mask)
 	return 0;
 }
 
-/* As posix_spawnp, which looks along PATH: what is no program for the kernel is none for a shell.
- */
-static int child_finds(const struct child *child)
+static int child_executes(void *with, const char *path)
 {
-	const char *dir = served_path(), *name = child->path;
-	size_t len = strlen(name);
-	if (len == 0)
-		return ENOENT;
-	if (len > NAME_MAX)
-		return ENAMETOOLONG;
-	bool is_forbidden = false;
-	int failed = ENOENT;
-	for (bool more = true; more;) {
-		size_t n = strcspn(dir, ":");
-		more = dir[n] == ':';
-		if (n < PATH_MAX) {
-			memcpy(child->room, dir, n);
-			child->room[n] = '/';
-			memcpy(child->room + n + (n > 0), name, len + 1);
-			RAW(SYS_execve, child->room, child->argv, child->envp);
-			failed = errno;
-			is_forbidden = is_forbidden || failed == EACCES;
-			if (failed != EACCES && failed != ENOENT && failed != ESTALE &&
-				failed != ENOTDIR && failed != ENODEV && failed != ETIMEDOUT)
-				return failed;
-		}
-		dir += n + 1;
-	}
-	return is_forbidden ? EACCES : failed;
+	const struct child *child = with;
+	RAW(SYS_execve, path, child->argv, child->envp);
+	return errno;
 }
 
 /* Becomes the program, or returns an errno. */
@@ -642,10 +618,9 @@ static int child_runs(struct child *child)
 	if (failed || s->no_program)
 		return failed ? failed : s->no_program;
 	RAW(SYS_rt_sigprocmask, (long)SIG_SETMASK, &mask, NULL, sizeof child->mask);
-	if (s->call == REAL(posix_spawnp) && !strchr(child->path, '/'))
-		return child_finds(child);
-	RAW(SYS_execve, child->path, child->argv, child->envp);
-	return errno;
+	return s->call == REAL(posix_spawnp)
+		       ? along_path(child->path, child->room, child_executes, child)
+		       : child_executes(child, child->path);
 }
 
 /* What the child asks for, with what it has passed: 0 and *fd, an errno, or BY_CHILD. */
@@ -838,32 +813,33 @@ static int start(const struct start *s, const char *path, char *const argv[], ch
 	return rc;
 }
 
-/* What comes before the exec is done, and that fails with errno. */
-static int start_in_vain(const struct start *s, const char *path)
+/* What comes before the exec is done, and that fails. */
+static int start_in_vain(const struct start *s, const char *path, int failed)
 {
 	struct start in_vain = *s;
-	in_vain.no_program = errno;
+	in_vain.no_program = failed;
 	return start_ours(&in_vain, path, NULL, NULL);
 }
 
 /* A program in a container is made ready here. */
-static int spawn_program(const struct start *s, const char *path, char *const argv[],
-	char *const envp[], int scripts)
+static int spawn_program(
+	const struct start *s, const char *path, char *const argv[], char *const envp[])
 {
 	ROOM(room);
 	struct program *p = (struct program *)room;
 	if (!p || !program_find(s->own->dir, path, p))
-		return start_in_vain(s, path);
+		return start_in_vain(s, path, errno);
 	if (p->interpreter) {
 		WORDS(words, count_of(argv) + 4);
 		if (!words)
 			return ENOMEM;
 		program_arguments(p, path, argv, words->at);
-		if (program_is_hidden(s->own->dir, p->interpreter))
-			return program_may_interpret(s->own->dir, p->interpreter, scripts)
-				       ? spawn_program(
-						 s, p->interpreter, words->at, envp, scripts + 1)
-				       : start_in_vain(s, path);
+		bool is_hidden;
+		int failed = program_foresee(s->own->dir, p->interpreter, &is_hidden);
+		if (failed)
+			return start_in_vain(s, path, failed);
+		if (is_hidden)
+			return spawn_program(s, p->interpreter, words->at, envp);
 		return served_at(s->own->dir, p->interpreter, 0, envp)
 			       ? start(s, p->interpreter, words->at, envp)
 			       : EPERM;
@@ -877,6 +853,22 @@ static int spawn_program(const struct start *s, const char *path, char *const ar
 	int rc = served_fd(image, path, envp) ? start(s, p->head, argv, envp) : errno;
 	own_close(&s->own->image);
 	return rc;
+}
+
+/* The last path that was looked at, and whether it is hidden, or one of all is. */
+struct sight {
+	int dir;
+	const char *path;
+	bool is_hidden, some_are;
+};
+
+static int look_at(void *with, const char *path)
+{
+	struct sight *sight = with;
+	sight->path = path;
+	int foreseen = program_foresee(sight->dir, path, &sight->is_hidden);
+	sight->some_are = sight->some_are || sight->is_hidden;
+	return foreseen;
 }
 
 static int spawn(spawn_call *call, pid_t *pid, const char *path,
@@ -895,19 +887,15 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 	all_own_fds = &own;
 	spawn_unlock();
 	struct start s = {call, pid, fa, attr, a, false, 0, &own};
-	bool is_there = path && path_is_there(path) && *path;
-	/* posix_spawnp looks along PATH. */
-	bool looks = call == REAL(posix_spawnp) && is_there && !strchr(path, '/');
 	ROOM(found);
-	if (looks && found && program_find_hidden(own.dir, path, found)) {
-		path = found;
-		looks = false;
-	}
-	int rc = EPERM;
-	if (looks ? served_file(own.dir, path, envp) : served_at(own.dir, path, 0, envp)) {
-		bool hidden = is_there && !looks && program_is_hidden(own.dir, path),
-		     is_ours = hidden && faccessat(own.dir, path, X_OK, 0) == 0,
-		     is_forbidden = hidden && !is_ours && errno == EACCES;
+	struct sight sight = {own.dir, path, false, false};
+	int foreseen = 0, rc = EPERM;
+	if (found && path && path_is_there(path))
+		foreseen = call == REAL(posix_spawnp) ? along_path(path, found, look_at, &sight)
+						      : look_at(&sight, path);
+	/* EBADF: it is not known where the child is. */
+	bool is_ours = sight.some_are && foreseen != EBADF;
+	if (served_at(own.dir, sight.path, 0, envp)) {
 		bool moves = false;
 		for (int i = 0; a && i < a->n; i++) {
 			const struct action *x = &a->v[i];
@@ -923,16 +911,14 @@ static int spawn(spawn_call *call, pid_t *pid, const char *path,
 		}
 		/* The child is told where it is. */
 		s.by_us = s.by_us || (moves && flat_is_known());
-		/* From here on paths are what the kernel takes them for. */
+		/* libc would find another one. */
 		s.call = is_ours ? REAL(posix_spawn) : call;
+		path = is_ours ? sight.path : path;
 		rc = WITH_ENVIRONMENT(own.dir, envp,
-			is_ours ? spawn_program(&s, path, argv, given, 0)
-				: start(&s, path, argv, given),
+			is_ours && foreseen	     ? start_in_vain(&s, path, foreseen)
+			: is_ours && sight.is_hidden ? spawn_program(&s, path, argv, given)
+						     : start(&s, path, argv, given),
 			ENOMEM);
-		/* The kernel does not see it. */
-		if (rc == ENOENT && is_forbidden &&
-			RAW(SYS_faccessat, (long)own.dir, path, (long)F_OK) < 0)
-			rc = EACCES;
 	}
 	spawn_lock();
 	if (own.dir >= 0)

@@ -18,9 +18,6 @@
 #define MACHINE EM_NONE
 #endif
 
-/* Interpreters of interpreters that the kernel follows. */
-#define DEEPEST 5
-
 /* What of the environment says that there is PLFS, as it was at the start, one word after the
  * other. A program may change its own, and write over where it was. */
 static char *kept;
@@ -362,7 +359,7 @@ bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 	ROOM(room);
 	struct look *look = (struct look *)room;
 	bool yes = look != NULL;
-	for (int i = 0; yes && i < DEEPEST; i++) {
+	for (int i = 0; yes && i < INTERPRETERS_MOST; i++) {
 		struct stat st;
 		int fd = (int)RAW(SYS_openat, (long)dirfd, path,
 			(long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -370,9 +367,10 @@ bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 			fd = (int)RAW(SYS_openat, (long)dirfd, path, (long)(O_PATH | O_CLOEXEC));
 		if (fd < 0)
 			break;
-		/* What is none is exec's to say. */
+		/* What is none, or not for this user, is exec's to say. */
 		bool is_program = RAW(SYS_fstat, (long)fd, &st) == 0 && S_ISREG(st.st_mode) &&
-				  (st.st_mode & 0111);
+				  (REAL(faccessat)(dirfd, path, X_OK, AT_EACCESS) == 0 ||
+					  errno != EACCES);
 		*look->next = 0;
 		if (is_program)
 			yes = is_served_fd(fd, path, envp, look);
@@ -386,37 +384,4 @@ bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 	}
 	errno = yes ? saved : errno;
 	return yes;
-}
-
-const char *served_path(void)
-{
-	const char *dirs = getenv("PATH");
-	return dirs ? dirs : "/bin:/usr/bin";
-}
-
-bool served_find(int dirfd, const char *file, const char **dirs, char path[PATH_MAX])
-{
-	while (*dirs) {
-		const char *dir = *dirs;
-		int len = (int)strcspn(dir, ":");
-		int n = snprintf(path, PATH_MAX, "%.*s%s%s", len, dir, len ? "/" : "", file);
-		*dirs = dir[len] == ':' ? dir + len + 1 : NULL;
-		struct stat st;
-		if (n > 0 && n < PATH_MAX && fstatat(dirfd, path, &st, 0) == 0 &&
-			S_ISREG(st.st_mode) && faccessat(dirfd, path, X_OK, 0) == 0)
-			return true;
-	}
-	return false;
-}
-
-bool served_file(int dirfd, const char *file, char *const envp[])
-{
-	int saved = errno;
-	ROOM(path);
-	bool looks = refuses && !door_thread.inside && file && path_is_there(file) && *file &&
-		     !strchr(file, '/');
-	const char *dirs = served_path();
-	bool finds = looks && path && served_find(dirfd, file, &dirs, path);
-	errno = saved;
-	return looks && !finds ? true : served_at(dirfd, finds ? path : file, 0, envp);
 }

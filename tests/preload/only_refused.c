@@ -176,6 +176,13 @@ int main(void)
 				errno != EPERM);
 		}
 		WANT(reap(pid) == 0);
+		/* What he may not run is not PLFS's to refuse: a search of PATH goes on. */
+		WANT(chmod(program, 04744) == 0);
+		pid = fork();
+		if (pid == 0)
+			_exit(setgid(1) || setuid(1) || execl(program, name, NULL) == 0 ||
+				errno != EACCES);
+		WANT(reap(pid) == 0);
 		started_by_another(false);
 		started_by_another(true);
 		/* What the kernel gives no rights is served. */

@@ -149,6 +149,7 @@ static char *const none[] = {NULL};
 	CALL(starts("true", posix_spawnp)) \
 	CALL(starts("./program", posix_spawn)) \
 	CALL(starts("./script", posix_spawn)) \
+	CALL(starts("script", posix_spawnp)) \
 	CALL(starts_with_actions("./program")) \
 	CALL(starts_with_actions("./script")) \
 	CALL(is_right(system("exit 3") == 3 << 8))
@@ -374,6 +375,7 @@ int main(int argc, char **argv)
 	measure("again", make_call, 2048);
 	measure("others", make_other_call, 2048);
 	system("cp /bin/true program; printf '#!/bin/sh\\n' > script; chmod +x script");
+	setenv("PATH", ".:/bin:/usr/bin", 1);
 	/* What is called for the first time is looked up. */
 	starts("./program", posix_spawn);
 	/* The environment was copied to the stack. */
