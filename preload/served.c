@@ -359,7 +359,7 @@ bool served_at(int dirfd, const char *path, int at_flags, char *const envp[])
 	ROOM(room);
 	struct look *look = (struct look *)room;
 	bool yes = look != NULL;
-	for (int i = 0; yes && i < INTERPRETERS_MOST; i++) {
+	for (int i = 0; yes && i <= INTERPRETERS_MOST; i++) {
 		struct stat st;
 		int fd = (int)RAW(SYS_openat, (long)dirfd, path,
 			(long)(O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
