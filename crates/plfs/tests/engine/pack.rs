@@ -1076,7 +1076,7 @@ fn who_could_not_read_all_anew_takes_no_file_for_missing() {
 fn what_finds_no_descriptor_is_done_by_the_next_call_of_a_pack() {
     let mut failed = 0;
     let holds = [None, Some(LONG)].map(|hold| PackOptions { hold, ..AT_ONCE });
-    for (options, calls) in holds.iter().flat_map(|held| [1, 3, u64::MAX].map(|n| (held, n))) {
+    for (options, calls) in holds.into_iter().flat_map(|held| [1, 3, u64::MAX].map(|n| (held, n))) {
         for n in 1.. {
             let (memory, node) = (memory(), Node::new());
             let first = node.open(&memory, AT_ONCE);
@@ -1085,8 +1085,7 @@ fn what_finds_no_descriptor_is_done_by_the_next_call_of_a_pack() {
             first.close().unwrap();
             let fault = FaultStore::new(Arc::new(memory.clone()));
             let store: Arc<dyn Store> = Arc::new(fault.clone());
-            let pack =
-                Pack::open(&store, &node.config(), Path::new("/m"), options.clone()).unwrap();
+            let pack = Pack::open(&store, &node.config(), Path::new("/m"), options).unwrap();
             fault.inject(Fault::NoDescriptor { n, calls });
             let done = [
                 put(&pack, b"c", b"new").and_then(|_| pack.commit()),
