@@ -64,13 +64,14 @@
 	LATER_CALL(iget_##form##suffix, form, 0, ctype, memory, number, type) \
 	LATER_CALL(bput_##form##suffix, form, PUT | BUFFERED, const ctype, memory, number, type)
 
-/* The types of C, of MPI, and the names that calls have of them. */
-#define EACH_TYPE(CALL, what) \
+/* The types of C, of MPI, and the names that calls have of them. An analyzer that has followed one
+ * has followed all. */
+#define ONE_TYPE(CALL, what) CALL(what, _int, int, MPI_INT)
+#define OTHER_TYPES(CALL, what) \
 	CALL(what, _text, char, MPI_CHAR) \
 	CALL(what, _schar, signed char, MPI_SIGNED_CHAR) \
 	CALL(what, _uchar, unsigned char, MPI_UNSIGNED_CHAR) \
 	CALL(what, _short, short, MPI_SHORT) \
-	CALL(what, _int, int, MPI_INT) \
 	CALL(what, _long, long, MPI_LONG) \
 	CALL(what, _float, float, MPI_FLOAT) \
 	CALL(what, _double, double, MPI_DOUBLE) \
@@ -78,6 +79,11 @@
 	CALL(what, _uint, unsigned int, MPI_UNSIGNED) \
 	CALL(what, _longlong, long long, MPI_LONG_LONG_INT) \
 	CALL(what, _ulonglong, unsigned long long, MPI_UNSIGNED_LONG_LONG)
+#ifdef PLFS_ONE_TYPE
+#define EACH_TYPE ONE_TYPE
+#else
+#define EACH_TYPE(CALL, what) ONE_TYPE(CALL, what) OTHER_TYPES(CALL, what)
+#endif
 
 #define ACCESS_TYPED(form, suffix, ctype, type) SEVEN(form, suffix, ctype, TYPED, -1, type)
 #define ACCESS(form) \

@@ -22,7 +22,7 @@ mod world;
 
 pub use clock::{an_hour_ahead, shared_page, thread_cpu_time};
 pub use close_to_open::CloseToOpenStore;
-pub use explore::{explored, rounds, seed, seeds};
+pub use explore::{explored, in_turn, rounds, seed, seeds};
 pub use fault::{Call, Fault, FaultStore, Hanging, Op};
 pub use mem::MemStore;
 pub use model::{Eyes, FileModel, Sparse, Values, Who, ZEROS, byte_of};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use plfs::store::{Errno, Store};
 use plfs::{File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, seed};
+use plfs_testkit::{FaultStore, in_turn, seed};
 
 use crate::crash::{Node, memory, open};
 
@@ -174,7 +174,7 @@ fn shows(plfs: &Plfs, name: &str, chain: &Chain, mixed: bool) -> Result<(), Stri
 #[test]
 fn death_at_every_call_leaves_one_state_or_the_other() {
     let first = seed();
-    for cut in 1.. {
+    for cut in in_turn(1..) {
         let (memory, node) = (memory(), Node::new());
         let faults = FaultStore::new(Arc::new(memory.clone()));
         faults.kill_at(cut);

@@ -13,7 +13,7 @@ use plfs::{
     BackendState, BackendStatus, Config, Drained, Error, File, Health, Held, OpenOptions, Opened,
     Plfs, Presence, Result, Severity, Workload, Writers,
 };
-use plfs_testkit::{FaultStore, MemStore, Op, seed};
+use plfs_testkit::{FaultStore, MemStore, Op, in_turn, seed};
 
 use crate::pack::{AT_ONCE, CREATE, content, names};
 
@@ -425,7 +425,7 @@ fn death_at_every_call_of_a_drain_changes_no_byte() {
     let first = seed();
     let before = memory();
     let expect = files_to_drain(&before, 2);
-    for cut in 1.. {
+    for cut in in_turn(1..) {
         let memory = before.crash();
         // Not all that closed it is durable.
         bury(&memory, &expect);
@@ -874,7 +874,7 @@ fn death_at_every_call_of_a_drain_of_a_pack_changes_no_byte() {
         pack_must_be(memory, &expect, story);
         remove(memory, 1).unwrap_or_else(|error| panic!("{story}: {error}"));
     };
-    for cut in 1.. {
+    for cut in in_turn(1..) {
         let memory = before.crash();
         bury_pack(&memory);
         let faults = FaultStore::new(Arc::new(memory.clone()));

@@ -15,7 +15,7 @@ use plfs::store::{Errno, Kind, Links, Open, PosixStore, Store};
 use plfs::{
     Backends, Config, Error, Finding, Layout, OpenOptions, Plfs, Result, Workload, add_backend,
 };
-use plfs_testkit::{FaultStore, MemStore, Op, Rng, explored, rounds, seeds};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng, explored, in_turn, rounds, seeds};
 
 use crate::scratch::fresh_dir;
 
@@ -515,7 +515,7 @@ fn whoever_dies_in_a_drain_of_names_has_lost_none() {
     let before = tree(&plfs, Path::new(DIR));
     assert_eq!(before.len(), 5, "{before:?}");
     let first = plfs_testkit::seed();
-    for cut in 1.. {
+    for (points, cut) in in_turn(1..).enumerate() {
         let memory = source.crash();
         let faults = FaultStore::new(Arc::new(memory.clone()));
         faults.kill_at(cut);
@@ -558,11 +558,11 @@ fn whoever_dies_in_a_drain_of_names_has_lost_none() {
         }
         // Somebody changes all names before the drain goes on. Those that are closed he has to wait
         // for: once is enough.
-        if cut % 3 == 0 && !is_closed(&memory) {
+        if points % 3 == 0 && !is_closed(&memory) {
             let plfs = node(memory.clone());
             for (i, path) in before.keys().enumerate() {
                 let to = at(format!("changed{i}"));
-                match (cut / 3 + i as u64) % 4 {
+                match (points / 3 + i) % 4 {
                     0 => plfs.unlink(path).and_then(|()| put_new(&plfs, &to, b"new")),
                     1 => plfs.rename(path, &to),
                     2 => put_new(&plfs, &to, b"other").and_then(|()| plfs.rename(&to, path)),
@@ -581,7 +581,7 @@ fn whoever_dies_in_a_drain_of_names_has_lost_none() {
         }
         if is_done {
             assert!(cut > 100, "{cut}");
-            explored(cut, "crash points");
+            explored(points as u64 + 1, "crash points");
             return;
         }
     }
@@ -920,7 +920,16 @@ const ACTS: &[Act] = &[
 fn whoever_dies_in_a_call_has_done_it_or_not_begun() {
     let mut points = 0;
     for (what, act) in ACTS {
-        for n in 1.. {
+        // The same done whole elsewhere.
+        let whole = {
+            let memory = memory();
+            let plfs = node(memory.clone());
+            let three = apart(&plfs);
+            before(&plfs, &three);
+            act(&plfs, &three).unwrap();
+            tree(&node(memory), Path::new(DIR))
+        };
+        for n in in_turn(1..) {
             let memory = memory();
             let three = apart(&node(memory.clone()));
             before(&node(memory.clone()), &three);
@@ -933,15 +942,6 @@ fn whoever_dies_in_a_call_has_done_it_or_not_begun() {
             store.kill_at(n);
             let done = act(&dying, &three).is_ok() && store.calls() < n;
             let seen = tree(&node(memory.clone()), Path::new(DIR));
-            let whole = {
-                // The same done whole elsewhere.
-                let memory = self::memory();
-                let plfs = node(memory.clone());
-                let three = apart(&plfs);
-                before(&plfs, &three);
-                act(&plfs, &three).unwrap();
-                tree(&node(memory), Path::new(DIR))
-            };
             assert!(seen == old || seen == whole, "{what}, dead at {n}: {seen:?} of {old:?}");
             assert!(!done || seen == whole, "{what}: {seen:?}");
             points += 1;
@@ -957,12 +957,12 @@ fn whoever_dies_in_a_call_has_done_it_or_not_begun() {
             }
             assert_eq!(tree(&next, Path::new(DIR)), whole, "{what} after a death at {n}");
             // Then all can be removed.
-            let mut paths: Vec<_> = whole.into_iter().collect();
+            let mut paths: Vec<_> = whole.iter().collect();
             paths.reverse();
             for (path, bytes) in paths {
                 let removed = match &bytes[..] {
-                    b"dir" => next.rmdir(&path),
-                    _ => next.unlink(&path),
+                    b"dir" => next.rmdir(path),
+                    _ => next.unlink(path),
                 };
                 removed.unwrap_or_else(|error| panic!("{what}, dead at {n}: {error}"));
             }

@@ -555,12 +555,10 @@ fn goes_on_after(
 fn what_was_committed_outlives_its_process() {
     for seed in seeds(rounds("PLFS_PACK_DEATHS", 3)) {
         let calls = live(&memory(), &Node::new(), seed, u64::MAX, Death::OfProcesses).1;
-        let mut kill = 1;
-        while kill <= calls {
+        for kill in (1 + seed % 3..=calls).step_by(3) {
             let (memory, node) = (memory(), Node::new());
             let (possible, _) = live(&memory, &node, seed, kill, Death::OfProcesses);
             goes_on(&memory, &node, &possible, &format!("seed {seed}, call {kill} of {calls}"));
-            kill += 1 + seed % 3;
         }
     }
 }
@@ -569,8 +567,7 @@ fn what_was_committed_outlives_its_process() {
 fn what_was_synced_outlives_a_power_cut() {
     for seed in seeds(rounds("PLFS_PACK_DEATHS", 3)) {
         let calls = live(&memory(), &Node::new(), seed, u64::MAX, Death::OfPower).1;
-        let mut kill = 1;
-        while kill <= calls {
+        for kill in (1 + seed % 3..=calls).step_by(3) {
             let memory = memory();
             let (possible, _) = live(&memory, &Node::new(), seed, kill, Death::OfPower);
             for luck in 0..4 {
@@ -581,7 +578,6 @@ fn what_was_synced_outlives_a_power_cut() {
                 let what = format!("seed {seed}, call {kill} of {calls}, luck {luck}");
                 goes_on(&left, &Node::new(), &possible, &what);
             }
-            kill += 1 + seed % 3;
         }
     }
 }
