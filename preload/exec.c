@@ -299,7 +299,8 @@ static int exec_at(int dirfd, const char *path, char *const argv[], char *const 
 	if (is_named ? !served_at(AT_FDCWD, name, 0, envp) : !served_at(dirfd, path, flags, envp))
 		return -1;
 	REAL(execveat)(dirfd, path, argv, envp, flags);
-	return exec_again(name, argv, envp);
+	/* The descriptor's own file is asked for by a flag. */
+	return is_named || (flags & AT_EMPTY_PATH) ? exec_again(name, argv, envp) : -1;
 }
 
 EXPORT int execve(const char *path, char *const argv[], char *const envp[])

@@ -55,6 +55,7 @@ static void programs(char *self)
 	R(write(fd, "still", 5));
 	R(execv("f", args));
 	R(execle("none", "none", (char *)NULL, with));
+	R(execveat(fd, "", args, with, 0));
 	R(execveat(fd, "", args, with, AT_EMPTY_PATH));
 	R(execveat(AT_FDCWD, "none", args, with, 0));
 	R(execvpe("none", args, with));
