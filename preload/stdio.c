@@ -334,6 +334,8 @@ static void leave_number(int fd)
  * opened libc fails, too, by a name that nothing has: the stream is closed then, and still there
  * for fclose and for the next freopen. */
 #define NO_FILE ""
+/* How often it tries again when ours is open, and cut: each time there was a free number. */
+#define FREOPENS 100
 
 EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE *restrict fp)
 {
@@ -371,6 +373,10 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 	if (was_ours)
 		leave_number(old);
 	FILE *same = REAL(freopen)(for_libc, mode, fp);
+	/* Another thread took the descriptor that libc needs for a moment. It has closed the old
+	 * one. */
+	for (int i = 0; !same && opened >= 0 && errno == EMFILE && i < FREOPENS; i++)
+		same = REAL(freopen)(for_libc, mode, fp);
 	int saved = error ? error : errno;
 	funlockfile(fp);
 	if (opened < 0) {

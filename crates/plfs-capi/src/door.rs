@@ -240,6 +240,13 @@ fn dangling(link: &Path, flags: c_int) -> Result<Came> {
     }
 }
 
+/// Whether the path ends as one of a directory does.
+fn is_for_directory(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    let last = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
+    matches!(last, b"" | b"." | b"..")
+}
+
 /// Where a symbolic link leads.
 fn behind(link: &Path) -> Result<PathBuf> {
     Ok(link.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(link)?))
@@ -276,6 +283,10 @@ unsafe fn open_name(
         return Ok(native(flags)?.into());
     }
     let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
+    if create && is_for_directory(path) {
+        // No file is made by it, nor opened. The kernel says why.
+        return Ok(native(flags)?.into());
+    }
     loop {
         if !(create && exclusive) {
             // Without O_TRUNC: it may be a superblock.
@@ -289,9 +300,6 @@ unsafe fn open_name(
                 Err(Errno::NOENT) if create => {}
                 Err(errno) => return Err(errno.into()),
             }
-        }
-        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            return Ok(native(flags)?.into());
         }
         let options = OpenOptions {
             access: access_of(flags),
@@ -333,9 +341,9 @@ unsafe fn open_name(
         if is_guess {
             return Ok(Came::To(PLFS_PERHAPS_NEW));
         }
-        let was_believed = at.is_believed;
+        let may_be_elsewhere = at.is_believed || has_parent(path);
         let at = at.ask()?;
-        if was_believed && !plfs()?.is_mounted(at) {
+        if may_be_elsewhere && !plfs()?.is_mounted(at) {
             return Ok(native(flags)?.into());
         }
         let held = room.hold(options.access)?;

@@ -292,7 +292,7 @@ impl PlainFile {
             }
         };
         let (uid, gid) = (container.superblock.uid, container.superblock.gid);
-        let container = Arc::new(container.opened(uid, gid));
+        let container = Arc::new(container.configured(&process.config).opened(uid, gid));
         let logical = process.share(container, summary, &Arc::from(path));
         // The descriptor alone has kept the file until now, with a name or without.
         if let Err(error) = logical.hold() {

@@ -176,13 +176,19 @@ impl Pack {
         self.look_at_node(state)
     }
 
-    /// Says a record without data with the next commit, or at once.
+    /// Says a record without data with the next commit, or at once. An error: it is not said.
     pub(super) fn say_soon(&self, state: &mut State, record: Record) -> Result<()> {
+        if !self.options.batch {
+            // What waits first: this would wait with it, if there were no descriptor, though its
+            // call has failed.
+            self.commit_locked(state, Durability::Visible)?;
+            return self.say_now(state, |_, _| Ok((vec![record], ())));
+        }
         self.writer(state)?.say(record.clone());
         self.added(state, &[], &[record]);
-        match self.options.batch {
-            true => self.commit_if_crowded(state),
-            false => self.commit_locked(state, Durability::Visible),
+        match self.commit_if_crowded(state) {
+            Err(error) if error.is_passing() => Ok(()),
+            committed => committed,
         }
     }
 
@@ -347,12 +353,9 @@ impl Pack {
             self.sync_locked(state, &set).map_err(|error| self.poisoned(state, error))?;
         }
         self.must_own(state, promise)?;
-        if state.index.is_fold_due() {
-            // Another process may have made a tree, which takes what is in memory.
-            self.look(state)?;
-        }
-        if state.index.is_fold_due() {
-            // A tree is a cache: who may not write one leaves it to others.
+        // A tree is a cache: who may not write one leaves it to others. Another process may have
+        // made one, which takes what is in memory.
+        if state.index.is_fold_due() && self.look(state).is_ok() && state.index.is_fold_due() {
             let _ = self.fold_locked(state);
         }
         Ok(())
@@ -403,6 +406,8 @@ impl Pack {
                 writer.owned = Instant::now();
                 Ok(())
             }
+            // What was said is said. The next call looks.
+            Err(error) if error.is_passing() && promise == Durability::Visible => Ok(()),
             Err(error) => Err(writer.poison_unless_passing(error)),
         }
     }
