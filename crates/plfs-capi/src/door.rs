@@ -283,10 +283,6 @@ unsafe fn open_name(
         return Ok(native(flags)?.into());
     }
     let (create, exclusive) = (flags & libc::O_CREAT != 0, flags & libc::O_EXCL != 0);
-    if create && is_for_directory(path) {
-        // No file is made by it, nor opened. The kernel says why.
-        return Ok(native(flags)?.into());
-    }
     loop {
         if !(create && exclusive) {
             // Without O_TRUNC: it may be a superblock.
@@ -297,9 +293,13 @@ unsafe fn open_name(
                     // It got a container at this moment.
                     None => continue,
                 },
-                Err(Errno::NOENT) if create => {}
+                Err(errno) if create && (errno == Errno::NOENT || is_for_directory(path)) => {}
                 Err(errno) => return Err(errno.into()),
             }
+        }
+        if is_for_directory(path) {
+            // No file is made by it. The kernel says why.
+            return Ok(native(flags)?.into());
         }
         let options = OpenOptions {
             access: access_of(flags),
