@@ -17,7 +17,7 @@ use super::page::{JOURNAL_BITS, JOURNALS, NONCE, READY, SET, Shared, dir_of, pag
 use super::tray::Logs;
 use super::{Durability, LogSet};
 use crate::container::{Container, touch_dir};
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, Result, is_of_descriptors};
 use crate::log::journal::{Found, Journal, Left, SPARE_NAME, inherit};
 use crate::store::locked_memory::{Inherited, LockedMemory};
 use crate::store::shm::{SharedPage, WORDS};
@@ -245,10 +245,18 @@ pub(crate) fn carry_left(container: &Container) -> Result<Carried> {
                 }
                 SharedPage::join_if_there(&path, uid)
             }
-            _ => return Ok(Carried::Nothing),
+            Ok(_) => return Ok(Carried::Nothing),
+            Err(errno) => Err(errno),
         }
     };
-    let Ok(Some(page)) = page else { return Ok(Carried::Nothing) };
+    let page = match page {
+        Ok(Some(page)) => page,
+        // There may be something.
+        Err(errno) if is_of_descriptors(errno) => {
+            return Err(errno).at("look at the shared page", &path);
+        }
+        _ => return Ok(Carried::Nothing),
+    };
     let container = Arc::new(container.through(container.store.clone()));
     let Some(set) = LogSet::join_tenancy(&container, page)? else {
         return Ok(Carried::Nothing);
