@@ -287,9 +287,11 @@ static inline void before_name(int dirfd, const char *path, int how)
 /* open.c */
 int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);
+/* Flags of an open that its description does not keep. */
+#define OPEN_ONLY (O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC)
 /* Puts fd, which the kernel opened or which was inherited, into the table if it is open on a name.
- * The description is the one given, or a new one with these flags. 1: it
- * was, 0: it is plain, or a negative errno. */
+ * The description is the one given, or a new one of an open with `flags`. 1: it was, 0: it is
+ * plain, or a negative errno. */
 int door_adopt(int fd, int flags, struct description *shared);
 /* Makes the entry of another number that has this description that of fd; NULL: the one that the
  * kernel has for fd, which has no tag. False: there is none. */

@@ -19,12 +19,12 @@ void door_begin_table(void)
 }
 
 /* Makes fd, which libplfs opened as `file`, a container of the table: with the description that
- * other processes have, or a new one. On failure both are gone. */
+ * other processes have, or a new one of an open with `flags`. On failure both are gone. */
 static int install(int fd, plfs_file *file, struct description *shared, int flags)
 {
 	struct ofd *o = fd >= FD_TABLE_LEN ? NULL
 			: shared	   ? ofd_new_shared(file, shared)
-					   : ofd_new(file, flags, 0);
+					   : ofd_new(file, flags & ~OPEN_ONLY, 0);
 	if (!o) {
 		PLFS(plfs_close(file));
 		RAW(SYS_close, fd);
@@ -55,8 +55,7 @@ static int opened_by_door(int fd, plfs_file *file, int flags)
 	door_forget(fd);
 	if (!file)
 		return fd;
-	return install(
-		fd, file, NULL, flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC));
+	return install(fd, file, NULL, flags);
 }
 
 bool door_is_local(int fd, dev_t dev)
@@ -194,7 +193,12 @@ static bool open_in_flat(int dirfd, const char *path, int flags, mode_t mode, in
 	for (;;) {
 		if (!exclusive || asked) {
 			if (place_next(&place, dirfd, path, how)) {
-				int how_now = place.is_out || exclusive ? flags : flags & ~O_CREAT;
+				/* By such a path the kernel makes no file, and says why. */
+				const char *last = strrchr(place.at, '/');
+				bool is_dir = !strcmp(last, "/") || !strcmp(last, "/.");
+				int how_now = place.is_out || exclusive || is_dir
+						      ? flags
+						      : flags & ~O_CREAT;
 				*opened = door_openat(AT_FDCWD, place.at, how_now, mode);
 				if (*opened >= 0 || errno != ENOENT || place.is_out)
 					return true;
@@ -202,7 +206,7 @@ static bool open_in_flat(int dirfd, const char *path, int flags, mode_t mode, in
 			}
 			if (!place.is_flat)
 				return false;
-			if (!create || errno != ENOENT)
+			if (!create || (errno != ENOENT && errno != ELOOP))
 				return true;
 		}
 		DEFER_SIGNALS();
@@ -286,7 +290,7 @@ static bool is_of_descriptor(const char *path)
  * got a container only its attribute says so. */
 static int adopt_nameless(int fd, int flags)
 {
-	int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
+	int rc = door_adopt(fd, flags, NULL);
 	if (rc == 1 && (flags & O_ACCMODE) != O_RDONLY)
 		rc = make_placeholder(fd);
 	if (rc < 0) {
@@ -315,7 +319,7 @@ __attribute__((noinline)) static int adopt_if_name(
 		return S_ISREG(st.st_mode) && is_of_descriptor(path) ? adopt_nameless(fd, flags)
 								     : fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
-		int rc = door_adopt(fd, flags & ~O_CLOEXEC, NULL);
+		int rc = door_adopt(fd, flags, NULL);
 		if (rc >= 0)
 			return fd;
 		RAW(SYS_close, fd);
@@ -409,11 +413,22 @@ __attribute__((noinline)) static int open_managed(
 		fd = open_in_pack(dirfd, path, flags, mode, false);
 	if (first == -ENOENT && fd == PLFS_NOT_PACKED && (asked || !(flags & O_CREAT)))
 		fd = open_in_pack(dirfd, path, flags, mode, true);
-	if (fd == PLFS_IS_FLAT && !open_in_flat(dirfd, path, flags, mode, PLFS_PLACE_ALL, &fd)) {
+	/* Behind a directory in a flat one the kernel does not find what `..` leads to. */
+	bool is_unknown = fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED,
+	     may_be_above = is_unknown && flat_is_known() && strstr(path, "..") &&
+			    (first == -ENOENT || first == PLFS_NOT_OPENED);
+	int in_flat;
+	if ((fd == PLFS_IS_FLAT || may_be_above) &&
+		open_in_flat(dirfd, path, flags, mode, PLFS_PLACE_ALL, &in_flat)) {
+		if (in_flat >= 0)
+			errno = saved;
+		return in_flat;
+	}
+	if (fd == PLFS_IS_FLAT) {
 		errno = ENOENT;
 		return -1;
 	}
-	if (fd == PLFS_NOT_PACKED || fd == PLFS_NOT_MANAGED)
+	if (is_unknown)
 		fd = open_through_door(dirfd, path, flags, mode, (plfs_first_open){.fd = first});
 	if (fd >= 0)
 		errno = saved;

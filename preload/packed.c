@@ -253,7 +253,11 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 	errno = failed;
 	if (made != PLFS_NOT_FLAT)
 		return (int)to_errno(made);
-	return maker == MADE_BY_PLFS ? REAL(linkat)(old_dir, old, new_dir, new, at_flags) : rc;
+	if (maker == MADE_BY_PLFS)
+		return REAL(linkat)(old_dir, old, new_dir, new, at_flags);
+	/* It may go on behind a file of a pack: ENOTDIR. */
+	path_is_unknown(old_dir, old, follow);
+	return rc;
 }
 
 EXPORT int link(const char *old, const char *new)

@@ -58,8 +58,7 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 	}
 	bool is_open = fd >= 0 && !(how[0] & O_PATH);
 	if (is_open && !door_thread.inside && path_may_be_name((int)fd, "", AT_EMPTY_PATH)) {
-		long rc = door_adopt(
-			(int)fd, (int)how[0] & ~(O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC), NULL);
+		long rc = door_adopt((int)fd, (int)how[0], NULL);
 		if (rc < 0) {
 			RAW(SYS_close, fd);
 			return to_errno(rc);

@@ -107,7 +107,7 @@ static int begin(struct writer *w, int fd, int flags)
 		return -1;
 	}
 	w->at = (plfs_in_place){.dev = st.st_dev, .ino = st.st_ino};
-	w->flags = flags & ~(O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC);
+	w->flags = flags & ~OPEN_ONLY;
 	w->position = 0;
 	door_begin_table();
 	signals_see_endings();

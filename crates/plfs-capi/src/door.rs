@@ -12,7 +12,7 @@ use plfs_core::store::{
     Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, fd_path, learn_size_limit, stat_of,
 };
 use plfs_core::{
-    ATTRIBUTE_NAME, Decision, File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers,
+    ATTRIBUTE_NAME, Decision, Ending, File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers,
     is_layout, may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -240,13 +240,6 @@ fn dangling(link: &Path, flags: c_int) -> Result<Came> {
     }
 }
 
-/// Whether the path ends as one of a directory does.
-fn is_for_directory(path: &Path) -> bool {
-    let bytes = path.as_os_str().as_bytes();
-    let last = bytes.rsplit(|byte| *byte == b'/').next().unwrap_or(bytes);
-    matches!(last, b"" | b"." | b"..")
-}
-
 /// Where a symbolic link leads.
 fn behind(link: &Path) -> Result<PathBuf> {
     Ok(link.parent().unwrap_or(Path::new("/")).join(plfs()?.store().readlink(link)?))
@@ -293,11 +286,22 @@ unsafe fn open_name(
                     // It got a container at this moment.
                     None => continue,
                 },
-                Err(errno) if create && (errno == Errno::NOENT || is_for_directory(path)) => {}
+                Err(errno)
+                    if create && (errno == Errno::NOENT || Ending::of(path).is_for_directory()) => {
+                }
+                // Of a file by a link to a directory it has not heard of O_CREAT.
+                Err(Errno::NOTDIR)
+                    if create
+                        && plfs()?
+                            .end_of_links(at.ask()?)
+                            .is_some_and(|end| Ending::of(&end) == Ending::Slash) =>
+                {
+                    return Err(Errno::ISDIR.into());
+                }
                 Err(errno) => return Err(errno.into()),
             }
         }
-        if is_for_directory(path) {
+        if Ending::of(path).is_for_directory() {
             // No file is made by it. The kernel says why.
             return Ok(native(flags)?.into());
         }

@@ -13,16 +13,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use libc::{mode_t, size_t, ssize_t};
 use plfs_core::store::{Errno, Kind, Links};
-use plfs_core::{Error, Place, Plfs};
+use plfs_core::{Ending, Error, Place, Plfs};
 use rustix::fs::{Access, CWD, FileType, Mode};
 
 use crate::door::{At, Before, open_at};
 use crate::handle::PlfsFile;
 use crate::managed::{managed_dirs, managed_name};
-use crate::packed::asks_for_dir;
 use crate::path::must_be_no_dir;
 use crate::room::Room;
-use crate::{Failure, Result, absolute, call, link_of, path_arg, plfs, plfs_if_there};
+use crate::{Failure, Result, absolute, call, has_parent, link_of, path_arg, plfs, plfs_if_there};
 
 /// What calls on names say of those in flat directories: no negative errno.
 pub const PLFS_IS_FLAT: c_int = -5005;
@@ -111,8 +110,15 @@ pub(crate) fn settled_or_dir(at: &Path, is_moved: bool) -> Result<Option<PathBuf
 struct Name {
     /// [`settled`], if it is in a flat directory.
     at: PathBuf,
-    is_dir: bool,
-    is_dot: bool,
+    ending: Ending,
+}
+
+/// What is said of a path that ends in `.`: `errno` of a directory, ENOTDIR or ENOENT of others.
+fn is_there(plfs: &Plfs, at: &Path, errno: Errno) -> Result<i64> {
+    match plfs.stat(at, Links::Follow)?.stat.kind {
+        Kind::Dir => Err(errno.into()),
+        _ => Err(Errno::NOTDIR.into()),
+    }
 }
 
 /// Runs `body` on a name for which [`settled`] has a path; else PLFS_NOT_FLAT.
@@ -144,10 +150,8 @@ unsafe fn on_name(
         let (at, is_moved) = name?;
         let Some(at) = settle(&at, is_moved)? else { return Ok(i64::from(PLFS_NOT_FLAT)) };
         // SAFETY: what is managed is a C string.
-        let bytes = unsafe { path_arg(path) }?.as_os_str().as_bytes();
-        let is_dot = matches!(bytes.rsplit(|byte| *byte == b'/').next(), Some(b"."));
-        // SAFETY: as above.
-        body(plfs()?, Name { at, is_dir: unsafe { asks_for_dir(path) }, is_dot })
+        let ending = Ending::of(unsafe { path_arg(path) }?);
+        body(plfs()?, Name { at, ending })
     })
 }
 
@@ -216,22 +220,32 @@ pub unsafe extern "C" fn plfs_door_place(
             return Ok(i64::from(PLFS_NOT_FLAT));
         }
         // SAFETY: the caller's promise.
-        let is_dir = unsafe { asks_for_dir(path) };
+        let path = unsafe { path_arg(path) }?;
+        let mut ending = Ending::of(path);
         // As for the system, what has to be a directory is not the link to it.
-        let links = match is_dir || how & PLFS_PLACE_FOLLOW != 0 {
+        let links = match ending.is_for_directory() || how & PLFS_PLACE_FOLLOW != 0 {
             true => Links::Follow,
             false => Links::Stay,
         };
         let (place, said) = match plfs.place(&at, links, all)? {
-            Place::There { place, .. } => (place, 0),
+            Place::There { place, name, .. } => {
+                if ending == Ending::Name {
+                    ending = Ending::of(&name);
+                }
+                (place, 0)
+            }
             Place::Out(out) => (out, 1),
             Place::Nothing(_) => return Err(Errno::NOENT.into()),
-            Place::Ordinary if is_moved => (at, 1),
+            // The kernel knows it by this path: not by the other, which goes through a directory
+            // in a flat one.
+            Place::Ordinary if is_moved || all && has_parent(path) => (at.clone(), 1),
             Place::Ordinary => return Ok(i64::from(PLFS_NOT_FLAT)),
         };
         let mut place = place.into_os_string().into_vec();
-        if is_dir {
-            place.push(b'/');
+        match ending {
+            Ending::Name => {}
+            Ending::Slash => place.push(b'/'),
+            Ending::Dot | Ending::Parent => place.extend_from_slice(b"/."),
         }
         put_text(place, out).map(|()| said)
     }) as c_int
@@ -295,16 +309,23 @@ pub unsafe extern "C" fn plfs_door_flat_create(
     out: *mut *mut PlfsFile,
 ) -> c_int {
     let create = |plfs: &Plfs, name: Name| {
-        if name.is_dir {
-            return Err(Errno::ISDIR.into());
-        }
-        let at = match flags & (libc::O_EXCL | libc::O_NOFOLLOW) {
-            0 => match plfs.place(&name.at, Links::Follow, false)? {
+        let follows = flags & (libc::O_EXCL | libc::O_NOFOLLOW) == 0;
+        let at = match name.ending == Ending::Name && follows {
+            true => match plfs.place(&name.at, Links::Follow, false)? {
                 Place::Nothing(at) => at,
                 _ => return Err(Errno::EXIST.into()),
             },
-            _ => name.at,
+            false => name.at,
         };
+        match if name.ending == Ending::Name { Ending::of(&at) } else { name.ending } {
+            Ending::Name => {}
+            Ending::Slash => {
+                // An error of the directories above goes first.
+                plfs.place(&at, Links::Stay, false)?;
+                return Err(Errno::ISDIR.into());
+            }
+            Ending::Dot | Ending::Parent => return is_there(plfs, &at, Errno::EXIST),
+        }
         must_be_seen(&at)?;
         let flags = flags | libc::O_CREAT | libc::O_EXCL;
         // SAFETY: the caller's promise.
@@ -333,8 +354,8 @@ pub unsafe extern "C" fn plfs_door_flat_mkdir(
     path: *const c_char,
     mode: mode_t,
 ) -> c_int {
-    let make = |plfs: &Plfs, name: Name| match name.is_dot {
-        true => Err(Errno::EXIST.into()),
+    let make = |plfs: &Plfs, name: Name| match name.ending == Ending::Dot {
+        true => is_there(plfs, &name.at, Errno::EXIST),
         false => {
             must_be_seen(&name.at)?;
             Ok(plfs.mkdir(&name.at, mode & 0o7777).map(|()| 0)?)
@@ -356,7 +377,7 @@ pub unsafe extern "C" fn plfs_door_flat_mknod(
     dev: u64,
 ) -> c_int {
     let make = |plfs: &Plfs, name: Name| {
-        if name.is_dir {
+        if name.ending.is_for_directory() {
             return Err(Errno::NOENT.into());
         }
         must_be_seen(&name.at)?;
@@ -384,7 +405,7 @@ pub unsafe extern "C" fn plfs_door_flat_symlink(
     dirfd: c_int,
     path: *const c_char,
 ) -> c_int {
-    let make = |plfs: &Plfs, name: Name| match name.is_dir {
+    let make = |plfs: &Plfs, name: Name| match name.ending.is_for_directory() {
         true => Err(Errno::NOENT.into()),
         false => {
             must_be_seen(&name.at)?;
@@ -459,8 +480,10 @@ pub(crate) fn rename(
         plfs.stat(from, Links::Stay)?;
         return Err(Errno::NOTDIR.into());
     }
-    if [old, new].into_iter().any(|path| ends(path, b"/.") || path == Path::new(".")) {
-        return Err(Errno::BUSY.into());
+    for (at, name) in [(from, old), (to, new)] {
+        if Ending::of(name) == Ending::Dot {
+            return is_there(plfs, at, Errno::BUSY);
+        }
     }
     plfs.rename(from, to)?;
     if is_dir {
@@ -477,7 +500,7 @@ pub(crate) fn rename(
 /// `path` is NULL or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn plfs_door_flat_rmdir(dirfd: c_int, path: *const c_char) -> c_int {
-    let remove = |plfs: &Plfs, name: Name| match name.is_dot {
+    let remove = |plfs: &Plfs, name: Name| match name.ending == Ending::Dot {
         true => Err(Errno::INVAL.into()),
         false => Ok(plfs.rmdir(&name.at).map(|()| 0)?),
     };
@@ -512,7 +535,7 @@ pub unsafe extern "C" fn plfs_door_flat_readlink(
     n: size_t,
 ) -> ssize_t {
     let read = |plfs: &Plfs, name: Name| {
-        let text = match name.is_dir {
+        let text = match name.ending.is_for_directory() {
             true => {
                 plfs.stat(&name.at, Links::Follow)?;
                 return Err(Errno::INVAL.into());
@@ -541,7 +564,8 @@ pub unsafe extern "C" fn plfs_door_flat_realpath(
 ) -> c_int {
     let tell = |plfs: &Plfs, name: Name| {
         let real = plfs.real(&name.at, Links::Follow)?;
-        if name.is_dir && plfs.stat(&real, Links::Follow)?.stat.kind != Kind::Dir {
+        if name.ending.is_for_directory() && plfs.stat(&real, Links::Follow)?.stat.kind != Kind::Dir
+        {
             return Err(Errno::NOTDIR.into());
         }
         put_text(real.into_os_string().into_vec(), out).map(|()| 0)

@@ -113,7 +113,8 @@ impl Here {
 /// The directory of a path of a file. `None` if that ends as one of a directory, or is too long.
 fn dir_of(path: &[u8]) -> Option<&[u8]> {
     let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    (end < path.len() && end <= DIR_ROOM).then_some(&path[..end])
+    let is_name = !matches!(&path[end..], b"" | b"." | b"..");
+    (is_name && end <= DIR_ROOM).then_some(&path[..end])
 }
 
 fn now_ns() -> u64 {

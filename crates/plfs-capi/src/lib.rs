@@ -263,6 +263,14 @@ pub(crate) fn absolute(dirfd: c_int, path: &Path) -> Result<Cow<'_, Path>> {
     where_it_leads(joined(dirfd, path)?)
 }
 
+/// The path of the directory that has the last part of `path`, by its text; `None`: it is the root,
+/// or the working directory.
+pub(crate) fn above(path: &Path) -> Option<&Path> {
+    let bytes = path.as_os_str().as_bytes();
+    let end = bytes.iter().rposition(|byte| *byte == b'/').filter(|end| *end > 0)?;
+    Some(Path::new(OsStr::from_bytes(&bytes[..end])))
+}
+
 /// Whether a part of the path is `..`.
 pub(crate) fn has_parent(path: &Path) -> bool {
     // Quicker than to take it apart: most have no dot, and that is soon seen.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::pack::PackStat;
-use plfs_core::store::{Errno, Links, OpenDir, fd_path};
-use plfs_core::{SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
+use plfs_core::store::{Errno, Kind, Links, OpenDir, fd_path};
+use plfs_core::{Ending, SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 
 use crate::attributes::{BLOCK_BYTES, taken_stat};
@@ -186,6 +186,12 @@ pub unsafe extern "C" fn plfs_door_rename(
             must_not_lead_through_file(&to)?;
         }
         let is_one = source.is_some() || target.is_some();
+        if source.is_some() {
+            must_be_no_dir(old)?;
+        }
+        if is_one {
+            must_be_no_dir(new)?;
+        }
         if is_one || plfs()?.is_changing(&from)? || plfs()?.is_changing(&to)? {
             return rename_packed((&from, source), (&to, target), flags);
         }
@@ -278,7 +284,22 @@ pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c
         let path = unsafe { path_arg(path) }?;
         let at = absolute(libc::AT_FDCWD, path)?;
         let is_moved = flat::is_moved(libc::AT_FDCWD, path)?;
-        truncate(&flat::settled(&at, is_moved)?.map_or(at, Cow::Owned), size)
+        let at = flat::settled(&at, is_moved)?.map_or(at, Cow::Owned);
+        let done = match Ending::of(path) {
+            Ending::Name => truncate(&at, size),
+            _ => match plfs()?.stat(&at, Links::Follow) {
+                Ok(found) if found.stat.kind == Kind::Dir => Err(Errno::ISDIR.into()),
+                Ok(_) => Err(Errno::NOTDIR.into()),
+                Err(error) => Err(error.into()),
+            },
+        };
+        match done {
+            Err(failure) if failure.errno == Errno::NOENT => {
+                must_not_lead_through_file(&at)?;
+                Err(failure)
+            }
+            other => other,
+        }
     }) as c_int
 }
 

@@ -6,6 +6,7 @@
 //! decision 0019 says.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::iter;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use libc::{DT_REG, mode_t, timespec};
 use plfs_core::pack::{FileId, PackStat};
 use plfs_core::store::{Entry, Errno, Kind, Links, Stat, fd_path, own_proc, stat_of, tell_umask};
 use plfs_core::{
-    Access, OpenOptions, PACK_NAME, PackPlace, Plfs, STAND_IN_BEGINS, STAND_IN_BYTES,
+    Access, Ending, OpenOptions, PACK_NAME, PackPlace, Plfs, STAND_IN_BEGINS, STAND_IN_BYTES,
     STAND_IN_HEAD, Small, StandIn, Writers,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -27,10 +28,10 @@ use crate::flat::{self, PLFS_IS_FLAT};
 use crate::handle::{PlfsFile, access_of, handle};
 use crate::managed::managed_path;
 use crate::names::{PLFS_NOT_MANAGED, links_of};
-use crate::path::{may_access, may_change_names, may_set_times};
+use crate::path::{may_access, may_change_names, may_set_times, must_be_no_dir};
 use crate::room::Room;
 use crate::{
-    Failure, Result, absolute, borrow, call, here, link_of, path_arg, plfs, plfs_if_there,
+    Failure, Result, above, absolute, borrow, call, here, link_of, path_arg, plfs, plfs_if_there,
 };
 
 /// What readdir says of a kind.
@@ -66,16 +67,6 @@ pub struct plfs_packed {
     pub name: [u8; 256],
 }
 
-/// Whether a path asks for a directory by how it ends.
-///
-/// # Safety
-/// `path` is a C string.
-pub(crate) unsafe fn asks_for_dir(path: *const c_char) -> bool {
-    // SAFETY: the caller's promise.
-    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    bytes.ends_with(b"/") || bytes.ends_with(b"/.")
-}
-
 /// A call on a name of a pack, or on what leads to one by links if `links` says so: what `body`
 /// gives; PLFS_IS_FLAT, PLFS_NOT_PACKED, or PLFS_NOT_MANAGED, of others. ENOTDIR if it has to be a
 /// directory.
@@ -91,9 +82,12 @@ unsafe fn on_packed(
     // SAFETY: the caller's promise.
     let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
     call(|| match plfs()?.behind(&at?, links)? {
-        // SAFETY: the caller's promise, and what is managed is not NULL.
-        (_, Some(_)) if unsafe { asks_for_dir(path) } => Err(Errno::NOTDIR.into()),
-        (at, Some(stat)) => body(plfs()?, &at, &stat),
+        (at, Some(stat)) => {
+            // SAFETY: the caller's promise.
+            must_be_no_dir(unsafe { path_arg(path) }?)?;
+            must_be_no_dir(&at)?;
+            body(plfs()?, &at, &stat)
+        }
         (at, None) => elsewhere(&at),
     }) as c_int
 }
@@ -162,21 +156,33 @@ pub unsafe extern "C" fn plfs_door_packed_open(
     // SAFETY: the caller's promise.
     let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
     call(|| {
-        // SAFETY: the caller's promises, and what is managed is not NULL.
-        let (is_dir, out) = unsafe { (asks_for_dir(path), out.as_mut()) };
+        // SAFETY: the caller's promises.
+        let (name, out) = unsafe { (path_arg(path)?, out.as_mut()) };
         let out = out.ok_or_else(|| Failure::from(Errno::FAULT))?;
-        let at = at?;
-        let at = match follow {
-            0 => at,
-            _ => match plfs()?.end_of_links(&at) {
-                Some(end) if flags & (libc::O_NOFOLLOW | libc::O_EXCL) == 0 => end,
+        let (mut at, mut ending) = (at?, Ending::of(name));
+        // The kernel says EISDIR by the path alone.
+        let is_refused = |ending| {
+            ending == Ending::Slash && flags & (libc::O_CREAT | libc::O_PATH) == libc::O_CREAT
+        };
+        if follow != 0 && !is_refused(ending) {
+            match plfs()?.end_of_links(&at) {
+                Some(end) if flags & (libc::O_NOFOLLOW | libc::O_EXCL) == 0 => {
+                    if ending == Ending::Name {
+                        ending = Ending::of(&end);
+                    }
+                    at = end;
+                }
                 _ => {
                     must_not_lead_through_file(&at)?;
                     return Ok(i64::from(PLFS_NOT_PACKED));
                 }
-            },
-        };
-        match open(&at, is_dir, (flags, mode, Room(spare)), out) {
+            }
+        }
+        if is_refused(ending) {
+            must_not_lead_through_file(at.components().as_path())?;
+            return Ok(i64::from(PLFS_NOT_PACKED));
+        }
+        match open(&at, ending.is_for_directory(), (flags, mode, Room(spare)), out) {
             Err(failure) if failure.errno == Errno::NOENT => {
                 must_not_lead_through_file(&at)?;
                 Err(failure)
@@ -205,12 +211,18 @@ unsafe fn learn_of_directory(path: *const c_char, at: &Path) {
     }
 }
 
-/// ENOTDIR if the directory of a path, where the file system has nothing, is a file of a pack.
+/// ENOTDIR if a path, where the file system has nothing, goes on behind a file of a pack, or behind
+/// a link to one. Costs a stat where the directory is there.
 pub(crate) fn must_not_lead_through_file(path: &Path) -> Result<()> {
-    match path.parent().map(|dir| plfs()?.packed_stat(dir).map_err(Failure::from)).transpose()? {
-        Some(Some(_)) => Err(Errno::NOTDIR.into()),
-        _ => Ok(()),
+    for dir in iter::successors(above(path), |dir| above(dir)) {
+        if rustix::fs::stat(dir).is_ok() {
+            break;
+        }
+        if plfs()?.packed_behind(dir, Links::Follow)?.is_some() {
+            return Err(Errno::NOTDIR.into());
+        }
     }
+    Ok(())
 }
 
 fn open(

@@ -6,6 +6,7 @@ use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, uid_t};
+use plfs_core::Ending;
 use plfs_core::pack::PackStat;
 use plfs_core::store::{Errno, Links, Stat};
 use rustix::fs::{Access, AtFlags, CWD, Gid};
@@ -167,11 +168,9 @@ pub(crate) fn may_rename(
 
 /// Of a path that leads to a file of a pack: ENOTDIR if it ends as that of a directory.
 pub(crate) fn must_be_no_dir(path: &Path) -> crate::Result<()> {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = path.as_os_str().as_bytes();
-    match bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
-        true => Err(Errno::NOTDIR.into()),
-        false => Ok(()),
+    match Ending::of(path) {
+        Ending::Name => Ok(()),
+        _ => Err(Errno::NOTDIR.into()),
     }
 }
 
@@ -184,6 +183,7 @@ pub(crate) fn packed_if(
 ) -> crate::Result<Option<PathBuf>> {
     let Some((packed, stat)) = plfs()?.packed_behind(path, links)? else { return Ok(None) };
     must_be_no_dir(path)?;
+    must_be_no_dir(&packed)?;
     may(&stat)?;
     Ok(Some(packed))
 }

@@ -35,6 +35,7 @@ mod catalog;
 mod compact;
 pub mod config;
 mod container;
+mod ending;
 pub mod environment;
 mod error;
 mod federation;
@@ -66,6 +67,7 @@ pub use container::{
     Container, DirTurn, DirectoryLayout, Setting, add_backend, is_hidden, is_layout, is_map,
     is_of_pack, is_pack, prepare,
 };
+pub use ending::Ending;
 pub use error::{Error, Result};
 pub use federation::{
     BackendStatus, Drained, Held, Left, Presence, Progress, SETTLES, backend_dirs, backends, drain,

@@ -15,6 +15,7 @@ use plfs_format::spread::Target;
 use super::in_place::is_young;
 use super::{FileStat, OpenOptions, Opened, Plfs, may_be_logical};
 use crate::container;
+use crate::ending::Ending;
 use crate::error::{At, Error, Result};
 use crate::federation::{self, Drained, Left, Progress};
 use crate::spread::{
@@ -305,6 +306,14 @@ impl Plfs {
                     Some(text) if links == Links::Follow => {
                         let above = at.parent().unwrap_or(Path::new("/"));
                         at = Cow::Owned(self.with_names(|names| names.target(above, text))?);
+                    }
+                    // What links lead to may have to be a directory.
+                    _ if Ending::of(&at).is_for_directory() && !found.is_a(Kind::Dir) => {
+                        let errno = match found.stat {
+                            Some(_) => Errno::NOTDIR,
+                            None => Errno::NOENT,
+                        };
+                        return Err(errno).at("open", &at);
                     }
                     _ => return Ok(Some(Ok((at.into_owned(), found)))),
                 },

@@ -144,6 +144,7 @@ impl Names<'_> {
         let (mut real, mut todo, mut followed) = (PathBuf::from("/"), steps(path), 0);
         while let Some(step) = todo.pop() {
             if step == ".." {
+                self.must_be_dir(&real)?;
                 real.pop();
                 continue;
             }
@@ -170,6 +171,18 @@ impl Names<'_> {
             todo.extend(steps(&text));
         }
         Ok(real)
+    }
+
+    /// ENOTDIR for a file.
+    fn must_be_dir(&self, path: &Path) -> Result<()> {
+        let kind = match self.find(path, false)? {
+            Some((_, found)) => found.stat.map(|stat| stat.kind),
+            None => self.store.stat(path, Links::Follow).ok().map(|stat| stat.kind),
+        };
+        match kind {
+            None | Some(Kind::Dir) => Ok(()),
+            Some(_) => Err(Errno::NOTDIR).at("open", path),
+        }
     }
 
     /// The text of a symbolic link. EINVAL for what is none.
