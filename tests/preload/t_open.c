@@ -68,6 +68,27 @@ static void links_in_a_row(void)
 	chdir("..");
 }
 
+/* What only an open has is not among the flags of its description: O_CREAT and its like stayed
+ * there where the path was a link from elsewhere. */
+static void flags_by_link(void)
+{
+	static const int flags[] = {O_RDONLY | O_CREAT, O_RDONLY | O_CREAT | O_NOCTTY,
+		O_RDWR | O_CREAT | O_TRUNC, O_WRONLY | O_CLOEXEC | O_APPEND};
+	char link[4096], target[4096];
+	snprintf(link, sizeof link, "%s-link", getenv("T_MANAGED"));
+	getcwd(target, sizeof target - 16);
+	strcat(target, "/again");
+	unlink(link);
+	symlink(target, link);
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		int fd = open(link, flags[i], 0644);
+		R(fcntl(fd, F_GETFL));
+		R(fcntl(fd, F_GETFD));
+		close(fd);
+	}
+	unlink(link);
+}
+
 int main(void)
 {
 	char c[8] = "1234567";
@@ -231,5 +252,9 @@ int main(void)
 	links_in_a_row();
 	symlink("below/target", "dangling");
 	says_its_path("dangling", O_CREAT | O_RDWR);
+	/* Of a name in a flat directory the kernel does not find what a link from elsewhere leads
+	 * to. */
+	if (!getenv("T_ALSO_TMPFS"))
+		flags_by_link();
 	return 0;
 }
