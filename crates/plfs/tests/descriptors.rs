@@ -12,7 +12,7 @@ use plfs::store::{
     Entry, Errno, Keep, Links, Open, Place, PosixStore, Result, Stat, Store, StoreFile,
 };
 use plfs::{Config, File, OpenOptions, Opened, Plfs};
-use plfs_testkit::{FaultStore, Op, delegate_names};
+use plfs_testkit::{FaultStore, Op, delegate_names, explored};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const VARIABLE: &str = "PLFS_TEST_DESCRIPTORS";
@@ -471,6 +471,75 @@ fn a_log_that_is_not_the_same_any_more_is_not_written() {
             file.write_at(&[3; 20_000], 20_000).unwrap();
             file.close().unwrap();
             assert_eq!(content(&plfs, &path("f", 0), 40_000)[20_000..], [3; 20_000]);
+        }
+    });
+}
+
+/// What a killed process had written lies in the node's memory, and the next that looks carries it
+/// to the logs. Who found no descriptor to look there, beside threads that take and free them, took
+/// the file for one without it, and read less than a write had returned for.
+#[test]
+fn what_the_dead_wrote_is_read_or_an_error_where_there_is_no_descriptor() {
+    const NAME: &str = "what_the_dead_wrote_is_read_or_an_error_where_there_is_no_descriptor";
+    const WRITER: &str = "PLFS_TEST_DESCRIPTORS_WRITER";
+    const FILES: usize = 150;
+    with_limit(NAME, 512, |dir| {
+        let path = |i: usize| dir.join(format!("f{i}"));
+        if std::env::var_os(WRITER).is_some() {
+            let plfs = process();
+            let files: Vec<File> = (0..FILES).map(|i| open(&plfs, &path(i))).collect();
+            files.iter().for_each(|file| _ = file.write_at(&[7; 222], 0).unwrap());
+            std::process::abort();
+        }
+        let killed = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--test-threads=1"])
+            .env(WRITER, "")
+            .output()
+            .unwrap();
+        assert!(killed.status.code().is_none(), "{killed:?}");
+        let is_over = AtomicBool::new(false);
+        let fill = || std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect::<Vec<_>>();
+        let mut taken = fill();
+        taken.truncate(taken.len() - 12);
+        let read_all = || {
+            let (plfs, mut read, mut refused) = (process(), 0, 0);
+            for i in 0..FILES {
+                for _ in 0..50 {
+                    let mut bytes = [0; 300];
+                    let found = plfs.open(&path(i), OpenOptions::read()).and_then(|opened| {
+                        let Opened::Logical(file) = opened else { panic!("it is plain") };
+                        file.read_at(&mut bytes, 0)
+                    });
+                    match found {
+                        Ok(n) => {
+                            assert_eq!(n, 222, "f{i}");
+                            assert_eq!(bytes[..222], [7; 222], "f{i}");
+                            read += 1;
+                            break;
+                        }
+                        Err(error) => assert_eq!(error.errno(), Errno::MFILE, "{error}"),
+                    }
+                    refused += 1;
+                }
+            }
+            (read, refused)
+        };
+        let (read, refused) = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    drop(fill());
+                    std::thread::yield_now();
+                }
+            });
+            let reading = scope.spawn(read_all).join();
+            is_over.store(true, Ordering::Relaxed);
+            reading.unwrap()
+        });
+        drop(taken);
+        assert!(read > 0);
+        explored(refused, "opens beside threads that take the descriptors");
+        for i in 0..FILES {
+            assert_eq!(content(&process(), &path(i), 222), [7; 222], "f{i}");
         }
     });
 }
