@@ -442,7 +442,7 @@ pub unsafe extern "C" fn plfs_door_flat_link(
         let (mut from, to) = (source.map_or(from, Cow::Owned), target.map_or(to, Cow::Owned));
         must_be_seen(&to)?;
         must_be_no_dir(old)?;
-        if new.as_os_str().as_bytes().ends_with(b"/") {
+        if Ending::of(new) == Ending::Slash {
             return Err(Errno::NOENT.into());
         }
         if follow != 0 {
@@ -461,7 +461,6 @@ pub(crate) fn rename(
     (to, new): (&Path, &Path),
     flags: c_uint,
 ) -> Result<i64> {
-    let ends = |path: &Path, end: &[u8]| path.as_os_str().as_bytes().ends_with(end);
     let plfs = plfs()?;
     must_be_seen(to)?;
     if flags != 0 {
@@ -475,7 +474,7 @@ pub(crate) fn rename(
     }
     let is_dir =
         matches!(plfs.place(from, Links::Stay, false)?, Place::There { kind: Kind::Dir, .. });
-    if !is_dir && [old, new].into_iter().any(|path| ends(path, b"/")) {
+    if !is_dir && [old, new].into_iter().any(|path| Ending::of(path) == Ending::Slash) {
         // ENOENT goes first.
         plfs.stat(from, Links::Stay)?;
         return Err(Errno::NOTDIR.into());

@@ -252,15 +252,10 @@ fn rename_packed(
     (to, target): (&Path, Option<PackStat>),
     flags: c_uint,
 ) -> Result<i64> {
-    let (is_source, is_target) = (source.is_some(), target.is_some());
-    let ends = |path: &Path| path.as_os_str().as_bytes().ends_with(b"/");
-    if is_source && (ends(from) || ends(to)) || is_target && ends(to) {
-        return Err(Errno::NOTDIR.into());
-    }
     let flags = RenameFlags::from_bits_retain(flags);
     if flags.contains(RenameFlags::NOREPLACE) {
         let is_ordinary = || plfs().is_ok_and(|plfs| plfs.store().stat(to, Links::Stay).is_ok());
-        if is_target || is_ordinary() {
+        if target.is_some() || is_ordinary() {
             return Err(Errno::EXIST.into());
         }
     }
