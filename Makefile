@@ -33,7 +33,7 @@ CLANG_FORMAT = clang-format==23.1.5
 SUITES ?=
 RUN = CARGO="$(CARGO)" tests/run --build "$(abspath $(BUILD))"
 
-.PHONY: help deps build install uninstall test test-mpi fuzz test-fuse test-applications test-foreign torture lint demo bench ci clean
+.PHONY: help deps build install uninstall test test-mpi fuzz test-fuse test-applications test-foreign torture headers lint demo bench ci clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -60,7 +60,8 @@ deps: ## install what is missing (Debian packages, Rust); needs root or says wha
 		|| echo "the MPICH of PyPI cannot be had; PLFS will be built without MPI-IO for the standard ABI" >&2
 
 build: ## release build into build/, laid out as it is installed
-	$(CARGO) build --profile $(PROFILE) --locked -p plfs-cli -p plfs-capi
+	@# Beside plfs-headers, of which nothing is built, dependencies have the features of the workspace.
+	$(CARGO) build --profile $(PROFILE) --locked -p plfs-cli -p plfs-capi -p plfs-headers --lib --bin plfs
 	@mkdir -p $(BUILD)/bin $(BUILD)/lib/plfs $(BUILD)/lib/pkgconfig $(BUILD)/include $(BUILD)/share/man/man1 \
 		$(BUILD)/share/bash-completion/completions $(BUILD)/share/zsh/site-functions $(BUILD)/share/fish/vendor_completions.d
 	@# Through a second name: a program that is running keeps its file.
@@ -132,6 +133,9 @@ torture: deps build ## the random tests for hours, with fresh seeds: millions of
 		PLFS_STRESS_S=$(or $(PLFS_STRESS_S),1800) PLFS_STRESS_PERCENT=$(or $(PLFS_STRESS_PERCENT),1000) \
 		FUZZ_SECONDS=$(or $(FUZZ_SECONDS),3600) $(RUN) engine models schedules fsx stress fuzz
 
+headers: ## write plfs.h and plfs_door.h, which are committed, from the sources of the C API
+	$(CARGO) build --release --locked --workspace --bin plfs-headers
+
 lint: ## formatting and linters of Rust, C, Python and shell, and the committed headers are the generated ones
 	$(MAKE) --no-print-directory -C preload analyze PLFS_INC=$(abspath crates/plfs-capi/include)
 	$(MAKE) --no-print-directory -C mpi analyze PLFS_INC=$(abspath crates/plfs-capi/include)
@@ -147,6 +151,7 @@ lint: ## formatting and linters of Rust, C, Python and shell, and the committed 
 	@# The s_*.sh of tests/preload are what users write, odd on purpose. Below a warning are matters of style.
 	git ls-files '*.sh' .ci/run ':!tests/preload/s_*' | xargs shellcheck -x -S warning
 	$(CARGO) fmt --all --check
+	@# The build script of plfs-headers writes the headers, here as in make headers.
 	@# With the locks of tests/schedules, which are larger: what is only there without them is a few lines of plfs/src/sync.rs.
 	$(CARGO) clippy --release --locked --workspace --all-targets --features plfs-tests/shuttle -- -D warnings -A clippy::large-enum-variant
 	git diff --exit-code crates/plfs-capi/include

@@ -25,7 +25,12 @@ if [ $# = 0 ]; then
         esac
     done
     "${workspace[@]}" --no-fail-fast "${programs[@]}" || status=1
-    "${workspace[@]}" --no-fail-fast "${unoptimised[@]}" --lib --bins || status=1
+    # Unit tests of the engine and of what it is made of without optimisation. Those of what is made
+    # of the engine with the one of the build. Of plfs-cli and plfs-headers --lib builds nothing:
+    # they give dependencies the features that they have elsewhere, or those are compiled again.
+    below=(plfs plfs-format plfs-index plfs-placement plfs-rc)
+    "$cargo" test --release --locked --no-fail-fast "${unoptimised[@]}" "${below[@]/#/-p}" -pplfs-cli -pplfs-headers --lib || status=1
+    "${workspace[@]}" "${below[@]/#/--exclude=}" --exclude plfs-capi --no-fail-fast --lib --bin plfs || status=1
     "${workspace[@]}" --doc || status=1
 fi
 tests=crates/plfs/tests

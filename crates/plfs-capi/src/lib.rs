@@ -2,8 +2,8 @@
 //! boundary of [`call`], checks for NULL and says who owns what.
 //!
 //! plfs.h has what is for programs, in the order in which they use it, plfs_door.h what preload/,
-//! mpi/ and netcdf/ need beyond it. `build.rs` has the list of the files of each; the first line of
-//! a file is the title of its section.
+//! mpi/ and netcdf/ need beyond it. `plfs-headers` has the list of the files of each; the first
+//! line of a file is the title of its section.
 #![allow(non_camel_case_types)]
 
 mod attributes;
