@@ -15,7 +15,8 @@ trap 'chmod -R u+rwx "$work" 2> /dev/null; rm -rf "$work"' EXIT
 top=$(realpath "$(dirname "$0")/../..")
 export PATH=$build/bin:$PATH LC_ALL=C TZ=UTC build work top
 unset PLFS_MOUNTS PLFS_BACKENDS PLFS_PRELOAD LD_PRELOAD
-wanted=" $* "
+# Exported, as tests ask what is in turn.
+export wanted=" $* "
 # shellcheck source=tests/lib.sh
 . "$(dirname "$(realpath "$0")")/../lib.sh"
 
@@ -837,13 +838,11 @@ t_flat_directory_is_drained_under_writers() {
     for w in 1 2; do
         [ -e "made$w" ] || fail "$(cat "err$w")"
         [ "$(cat "made$w")" -gt 10 ]
-        for ((i = 0; i < $(cat "made$w"); i++)); do
-            if [ $((i % 3)) = 0 ]; then
-                fails plfs cat "m/d/w$w.$i" 2> /dev/null
-            else
-                [ "$(plfs cat "m/d/w$w.$i")" = "$w.$i" ] || fail "w$w.$i"
-            fi
-        done
+        plfs run --mount m -- bash -c '
+            for ((i = 0; i < $(< "made$1"); i++)); do
+                if [ $((i % 3)) = 0 ]; then [ ! -e "m/d/w$1.$i" ]
+                else [ "$(< "m/d/w$1.$i")" = "$1.$i" ]; fi || { echo "w$1.$i" >&2; exit 1; }
+            done' x $w
     done
     for i in {0..29}; do [ "$(plfs cat "m/d/f$i")" = "$i" ] || fail "f$i"; done
     [ -z "$(ls one/.plfs/spread)" ]
@@ -1153,7 +1152,9 @@ t_a_source_that_is_cut_is_told() {
     plfs layout --workload shared m > /dev/null
     plfs import plain m/f
     begun() { [ -n "$(find . m -maxdepth 1 -name '.plfs-copy*')" ]; }
+    local number=0
     for work in "cp plain m/copy" "cp m/f copy" "cp m/f m/copy"; do
+        is_in_turn $((number++)) 3 || continue
         for (( tries = 0; ; tries++ )); do
             # shellcheck disable=SC2086
             plfs $work 2> err &
@@ -1333,8 +1334,10 @@ t_copies_that_are_interrupted_leave_nothing() {
     head -c 400M /dev/zero | tr '\0' x > plain
     plfs import plain m/f
     echo old > old
+    local number=0
     for signal in INT TERM HUP; do
         for what in "import plain m/g" "cp m/f m/g" "export m/f out" "cp -f plain old"; do
+            is_in_turn $((number++)) 3 || continue
             # shellcheck disable=SC2086
             python3 - $signal $what << 'EOF'
 import glob, signal, subprocess, sys, time
@@ -1382,13 +1385,14 @@ killed() { # COMMAND...
 # What a killed copy had copied stayed for ever under a name that nobody knew, and in a managed
 # directory it was busy for ever.
 t_copies_that_were_killed_are_removed() {
-    local workload what
+    local workload what number=0
     mkdir m out
     head -c 200M /dev/urandom > plain
     plfs import plain m/f
     for workload in shared auto; do
         plfs layout --workload $workload m > /dev/null
         for what in "import plain m/g" "cp m/f m/g" "export m/f out/g"; do
+            is_in_turn $((number + number++ / 3)) 3 || continue
             # By the next run to the same name.
             # shellcheck disable=SC2086
             killed plfs $what
@@ -1504,13 +1508,15 @@ t_trees_are_not_copied_into_themselves() {
 }
 # A tree whose copy is interrupted has whole files only, and the exit status is that of the signal.
 t_trees_whose_copy_is_interrupted() {
-    local i what signal
+    local i what signal number=0
     mkdir in m
     head -c 50M /dev/zero > in/f0
     for i in 1 2 3 4 5; do cp in/f0 in/f$i; done
     plfs import -r in m
     for what in "cp -r in out" "import -r in m/out" "cp -r m/in m/out" "export -r m/in out"; do
+        # Each with another signal than the one before.
         for signal in INT TERM HUP; do
+            is_in_turn $((number + number++ / 3)) 3 || continue
             # shellcheck disable=SC2086
             python3 - $signal $what << 'EOF'
 import os, signal, subprocess, sys, time
@@ -2761,8 +2767,9 @@ t_bench_by_mpi() {
     by() { # MPI ARGUMENTS...
         bench --block 8 --mpicc "mpicc.$1" --mpiexec "mpiexec.$1" "${@:2}"
     }
-    local mpi pattern files
+    local mpi pattern files number=0
     for mpi in "mpich n1-strided" "mpich n1-segmented" "mpich n1-block" "mpich nn" "mpich 1n" "openmpi n1-block" "openmpi nn"; do
+        is_in_turn $((number++)) 3 || continue
         pattern=${mpi#* } mpi=${mpi% *} files=1
         case $pattern in nn) files=3 ;; 1n) files=60 ;; esac
         by "$mpi" --door mpi --pattern "$pattern" --dir a --verify --sync --json > out
