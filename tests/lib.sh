@@ -57,10 +57,11 @@ show() { sed 's/^/    /'; }
 explored() { # NUMBER WHAT
     [ -z "${PLFS_EXPLORED:-}" ] || echo "$1 $2" >> "$PLFS_EXPLORED"
 }
-# Of what is tried in many ways, a run takes every third one, by its seed; all if T_FULL=1 or if it
-# was asked for by name. The ways have numbers.
-is_in_turn() { # NUMBER
-    [ "${T_FULL:-}" = 1 ] || [ -n "${wanted// /}" ] || [ $((($1 + ${PLFS_SEED:-0}) % 3)) = 0 ]
+# Of what is tried in many ways, a run takes every fifth one, or every EVERY-th, by its seed; all if
+# T_FULL=1 or if it was asked for by name. The ways have numbers. tests/turns.py is the same for
+# Python, in_turn of plfs-testkit for Rust.
+is_in_turn() { # NUMBER [EVERY]
+    [ "${T_FULL:-}" = 1 ] || [ -n "${wanted// /}" ] || [ $((($1 + ${PLFS_SEED:-0}) % ${2:-5})) = 0 ]
 }
 
 number_of() { cksum <<< "$1" | cut -d' ' -f1; } # WORD
