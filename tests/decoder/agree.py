@@ -17,6 +17,9 @@ seed that repeats it.
 import argparse, ctypes, hashlib, json, os, random, shutil, signal, subprocess, sys, tempfile, time
 import child, flat_index, plfs_decode
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from turns import in_turn
+
 
 def stat(name):
     """What the decoder finds in a container. `places`: where it is damaged, and where its parts say
@@ -982,9 +985,7 @@ def main():
         print(f"not ok {name}: {why}" if why else f"ok {name}", flush=True)
 
     for seed in range(a.seed, a.seed + a.rounds):
-        # Every third case, by the seed: all, if some are asked for or T_FULL=1.
-        is_whole = a.only or os.environ.get("T_FULL") == "1"
-        for name, steps in CASES if is_whole else CASES[seed % 3 :: 3]:
+        for name, steps in CASES if a.only else in_turn(CASES, seed):
             if a.only not in name:
                 continue
             begin = time.monotonic()

@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 import suites
+import turns
 
 HERE = pathlib.Path(__file__).parent
 DOORS = {"shared": "run", "auto": "run", "mount": "mount"}
@@ -223,6 +224,8 @@ def main():
             units = suite.units
             if asked:
                 units = [u for u in units if any(fnmatch.fnmatchcase(u.name, p) for p in asked)]
+            elif suite.by_turn:
+                units = turns.in_turn(units)
             new = run_suite(suite, units, doors, args, known)
             unneeded = [
                 " ".join(names)

@@ -17,6 +17,9 @@ import typing
 import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+import turns
+
 CACHE = pathlib.Path(os.environ["CACHE"]) / "foreign"
 # Neither is a test of files: they set the clock of the machine, or send signals to all processes.
 UNSAFE = re.compile(
@@ -45,6 +48,7 @@ class Suite:
     version: str = ""
     units: list = dataclasses.field(default_factory=list)
     doors: tuple = ("shared", "auto", "mount")
+    by_turn: bool = False  # CI runs every fifth of its programs
     missing: str = ""  # why it cannot run
 
 
@@ -450,7 +454,11 @@ CPYTHON = (
     " test_sqlite3 test_linecache test_logging test_memoryio test_dbm_gnu test_stat test_netrc"
     " test_pickle test_plistlib test_configparser test_csv test_codecs test_ioctl test_resource test_wave"
 ).split()
-CPYTHON_QUICK = "test_fileio test_file test_tempfile test_mmap".split()
+# Those that CI runs, two of them by turns.
+CPYTHON_QUICK = (
+    "test_fileio test_file test_tempfile test_mmap test_bufio"
+    " test_largefile test_shutil test_fcntl test_glob test_shelve"
+).split()
 
 
 def junit(_, report):
@@ -482,6 +490,7 @@ def cpython(made, cache, full):
     if not python:
         raise Missing("no Python here has its tests (make deps gets them)")
     made.version = run(python, "-c", "import platform; print(platform.python_version())").strip()
+    made.by_turn = True
     made.units = [
         Unit(
             test,
