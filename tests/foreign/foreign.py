@@ -20,6 +20,8 @@ import sys
 import tempfile
 
 import suites
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 import turns
 
 HERE = pathlib.Path(__file__).parent

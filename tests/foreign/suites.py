@@ -17,9 +17,6 @@ import typing
 import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
-import turns
-
 CACHE = pathlib.Path(os.environ["CACHE"]) / "foreign"
 # Neither is a test of files: they set the clock of the machine, or send signals to all processes.
 UNSAFE = re.compile(
