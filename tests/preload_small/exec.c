@@ -15,7 +15,7 @@ int main(int argc, char **argv)
 		if (fork() == 0) {
 			char *none[] = {argv[0], NULL};
 			alarm(60);
-			for (int k = 0; k < 50000; k++)
+			for (int k = 0; k < 20000; k++)
 				execve("/nonexistent/program", none, none + 1);
 			_exit(0);
 		}

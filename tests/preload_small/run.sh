@@ -528,6 +528,8 @@ t_killed() {
     local round pid
     for round in 1 2 3 4; do
         plfs run --mount m -- "$work/race" m/s 100000 "round$round" > told & pid=$!
+        # It may take long to begin.
+        until [ "$(wc -l < told)" -gt 1 ]; do sleep 0.05; done
         sleep "0.$round"
         kill -9 $pid
         wait $pid 2> /dev/null || true
