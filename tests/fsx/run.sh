@@ -6,7 +6,7 @@
 # Alone: beside fsx on fixed processors Linux 6.18 let processes that could run wait for 20 s (/proc/PID/schedstat), such as the daemon that MPI_Init of Open MPI waits for.
 # fsx, the file system exerciser of crates.io: random operations on one file, and after each a look
 # whether it is what fsx's own model says; in a mount, maps included, and under `BUILD_DIR/bin/plfs
-# run`. OPS operations at each door (60,000) from fresh seeds: PLFS_SEED and those after it, a seed
+# run`. OPS operations at each door (40,000) from fresh seeds: PLFS_SEED and those after it, a seed
 # for each processor, which run side by side, each with its mount on a processor of its own: one
 # that wakes the other on another processor takes three times as long. A million takes 3 minutes of
 # a processor.
@@ -56,7 +56,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$cache"
 # shellcheck source=tests/lib.sh
 . "$here/../lib.sh"
-OPS=${OPS:-60000} seed=${PLFS_SEED:-$RANDOM}
+OPS=${OPS:-40000} seed=${PLFS_SEED:-$RANDOM}
 # A seed of fsx has 32 bits.
 seeds=() share=$((OPS / $(nproc)))
 for ((i = 0; i < $(nproc); i++)); do seeds+=($(((seed + i) % (1 << 32)))); done

@@ -3,7 +3,7 @@
 #
 # Proves: every decoder, fed hostile bytes by libFuzzer (fuzz/fuzz_targets), keeps what its target asserts
 # Takes 100 s
-# Each target for FUZZ_SECONDS (10) of a processor, as many side by side as there are processors.
+# Each target for FUZZ_SECONDS (6) of a processor, as many side by side as there are processors.
 # They start from the containers of tests/compat and from what earlier runs found (fuzz/corpus,
 # which is not kept in git); what fails stays in fuzz/artifacts, and target/release/TARGET FILE
 # repeats it.
@@ -43,7 +43,7 @@ for source in fuzz_targets/*.rs; do
 done
 # libFuzzer takes 0 for a fresh seed.
 seed=$((${PLFS_SEED:-0} % 4294967295 + 1))
-export work programs seed FUZZ_SECONDS=${FUZZ_SECONDS:-10}
+export work programs seed FUZZ_SECONDS=${FUZZ_SECONDS:-6}
 # shellcheck disable=SC2016 # the inner shell's
 printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I{} bash -c '"$programs/{}" -seed=$seed -max_total_time=$FUZZ_SECONDS -max_len=8192 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix=artifacts/{}- corpus/{} "$work/seeds" > "$work/{}.log" 2>&1; echo $? > "$work/{}.status"'

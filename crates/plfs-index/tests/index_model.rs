@@ -340,9 +340,15 @@ fn run_steps(steps: &[(Step, Item, u16)], buffer: usize) {
     check_settled(&bulky, &file);
 }
 
+/// How many cases a test tries: so many, or in percent of that what `PLFS_INDEX_PERCENT` says.
+fn cases(usual: u32) -> u32 {
+    let percent = std::env::var("PLFS_INDEX_PERCENT").map_or(100, |n| n.parse().expect("a number"));
+    usual * percent / 100
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 1500,
+        cases: cases(500),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -494,7 +500,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 60,
+        cases: cases(60),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

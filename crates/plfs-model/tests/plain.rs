@@ -193,7 +193,7 @@ const FAULTS: [(Fault, World); 21] = [
 
 /// The worlds of this run, as large as asked for.
 fn worlds() -> Vec<World> {
-    let Some(more) = search::depth() else { return search::every_third(&WORLDS) };
+    let Some(more) = search::depth() else { return search::every_fifth(&WORLDS) };
     let mut worlds = WORLDS.to_vec();
     for world in WORLDS {
         for n in 1..=more {

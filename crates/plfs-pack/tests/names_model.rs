@@ -513,7 +513,7 @@ impl World {
 
 #[test]
 fn readers_say_what_the_document_says() {
-    let rounds = rounds("PLFS_PACK_ROUNDS", 300);
+    let rounds = rounds("PLFS_PACK_ROUNDS", 100);
     for seed in seeds(rounds) {
         let mut rng = Rng::new(seed);
         let mut world = World::new(&mut rng);

@@ -28,12 +28,12 @@ pub fn seeds(rounds: u64) -> Range<u64> {
     first..first + rounds
 }
 
-/// Of what is tried at many points, every third one, by the seed; all if `T_FULL=1`. A run of
+/// Of what is tried at many points, every fifth one, by the seed; all if `T_FULL=1`. A run of
 /// `tests/run` is a part of what many runs cover.
 pub fn in_turn(points: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
     let is_full = std::env::var_os("T_FULL").is_some_and(|full| full == "1");
     let first = seed();
-    points.filter(move |point| is_full || point.wrapping_add(first).is_multiple_of(3))
+    points.filter(move |point| is_full || point.wrapping_add(first).is_multiple_of(5))
 }
 
 /// How many rounds a test runs: what this variable says, or `default`.

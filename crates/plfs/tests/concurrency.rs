@@ -15,7 +15,7 @@ use plfs::store::{
     Bytes, Entry, Links, LockKind, Open, PosixStore, Result, Size, Stat, Store, StoreFile,
 };
 use plfs::{Config, File, Plfs};
-use plfs_testkit::{FaultStore, MemStore, Op, Rng};
+use plfs_testkit::{FaultStore, MemStore, Op, Rng, rounds};
 
 use common::scratch::{Scratch, open};
 
@@ -71,7 +71,7 @@ fn a_commit_does_not_take_the_size_back() {
                     file.commit().unwrap();
                 }
             });
-            let wrong = (1..20_000u64).find(|size| {
+            let wrong = (1..rounds("PLFS_RACES", 5_000)).find(|size| {
                 assert_eq!(file.write_at(b"x", size - 1).unwrap(), 1);
                 file.len().unwrap() != *size
             });
@@ -163,7 +163,7 @@ fn a_file_that_is_made_longer_while_another_thread_leaves_is_longer() {
                     plfs.leave_all().unwrap();
                 }
             });
-            let short = (1..=20_000).find(|size| {
+            let short = (1..=rounds("PLFS_RACES", 5_000)).find(|size| {
                 file.allocate(0, *size, Size::Grows).unwrap();
                 file.len().unwrap() != *size
             });

@@ -33,7 +33,7 @@ fn explore(test: impl Fn() + Send + Sync + 'static) {
 
 /// [`explore`] for a test that has so many cases.
 fn explore_one_of(cases: u64, test: impl Fn() + Send + Sync + 'static) {
-    let (number, seed) = (rounds("PLFS_SCHEDULES", 300) / cases, seed());
+    let (number, seed) = (rounds("PLFS_SCHEDULES", 200) / cases, seed());
     let test = Arc::new(test);
     // What a process asks for once and then knows is no part of the schedules that follow, so that
     // they do not depend on what ran before.

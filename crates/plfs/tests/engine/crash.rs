@@ -438,7 +438,7 @@ fn a_sync_of_a_plain_file_survives_power_loss() {
 }
 
 fn synced_bytes_survive(workload: Workload) {
-    for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 160)) {
+    for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 100)) {
         let steps = 2 + (seed % 40) as usize;
         for kind in [Left::Some, Left::Nothing] {
             if let Err(why) = power_loss(seed, steps, kind, workload) {
@@ -949,7 +949,7 @@ fn a_flat_index_does_not_hide_what_was_synced() {
 fn slots_that_sessions_overwrite_are_what_was_synced_or_later() {
     const SLOTS: usize = 24;
     const BYTES: usize = 100;
-    for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 160) / 10) {
+    for seed in seeds(rounds("PLFS_CRASH_ROUNDS", 100) / 10) {
         let mut rng = Rng::new(seed);
         let (memory, path) = (memory(), Path::new("/m/f"));
         let node = Node::new();

@@ -88,14 +88,14 @@ fn episode(seed: u64, steps: &[Step], workload: Workload) -> Result<(), String> 
 /// commits when it looks; and when all have looked, all agree for ever.
 #[test]
 fn random_steps_agree_with_the_model() {
-    random_steps(rounds("PLFS_MODEL_STEPS", 40_000), Workload::Shared);
+    random_steps(rounds("PLFS_MODEL_STEPS", 20_000), Workload::Shared);
 }
 
 /// The same of files that are plain until somebody says that they are shared, in the middle of what
 /// others do.
 #[test]
 fn random_steps_agree_with_the_model_where_files_are_born_plain() {
-    random_steps(rounds("PLFS_MODEL_STEPS", 40_000), Workload::Auto);
+    random_steps(rounds("PLFS_MODEL_STEPS", 20_000), Workload::Auto);
 }
 
 fn random_steps(total: u64, workload: Workload) {
