@@ -129,7 +129,7 @@ fuzz: ## feed hostile bytes to every decoder, FUZZ_SECONDS=60 each; findings sta
 
 torture: deps build ## the random tests for hours, with fresh seeds: millions of operations, of steps against the model, of power losses, an hour of threads and signals
 	T_FULL=1 OPS=$(or $(OPS),4000000) PLFS_MODEL_STEPS=$(or $(PLFS_MODEL_STEPS),20000000) PLFS_CRASH_ROUNDS=$(or $(PLFS_CRASH_ROUNDS),50000) \
-		PLFS_HOSTILE_ROUNDS=$(or $(PLFS_HOSTILE_ROUNDS),100000) PLFS_KILL_ROUNDS=$(or $(PLFS_KILL_ROUNDS),2000) PLFS_SCHEDULES=$(or $(PLFS_SCHEDULES),500000) PLFS_RACES=$(or $(PLFS_RACES),50000) PLFS_MODEL_DEPTH=$(or $(PLFS_MODEL_DEPTH),0) \
+		PLFS_HOSTILE_ROUNDS=$(or $(PLFS_HOSTILE_ROUNDS),100000) PLFS_KILL_ROUNDS=$(or $(PLFS_KILL_ROUNDS),2000) PLFS_SCHEDULES=$(or $(PLFS_SCHEDULES),500000) PLFS_RACES=$(or $(PLFS_RACES),20000) PLFS_MODEL_DEPTH=$(or $(PLFS_MODEL_DEPTH),0) \
 		PLFS_INDEX_PERCENT=$(or $(PLFS_INDEX_PERCENT),10000) PLFS_PACK_ROUNDS=$(or $(PLFS_PACK_ROUNDS),3000) \
 		PLFS_STRESS_S=$(or $(PLFS_STRESS_S),1800) PLFS_STRESS_PERCENT=$(or $(PLFS_STRESS_PERCENT),1000) \
 		FUZZ_SECONDS=$(or $(FUZZ_SECONDS),3600) $(RUN) engine models schedules fsx stress fuzz
