@@ -65,6 +65,11 @@ is_in_turn() { # NUMBER [EVERY]
 }
 
 number_of() { cksum <<< "$1" | cut -d' ' -f1; } # WORD
+# What is long runs with one of the two workloads, by the seed.
+one_workload() { # NUMBER
+    is_in_turn "$1" 2 && echo shared
+    is_in_turn $(($1 + 1)) 2 && echo auto
+}
 
 # For cargo: crates without optimisation, which takes longer than it saves where little runs, and
 # with debug_assert.

@@ -7,14 +7,18 @@ door() { "$build/bin/plfs" run --mount "$work/mount" -- "$@"; }
 limit() { timeout -k 5 ${T_TIMEOUT_S:-900} "$@"; }
 dump='find . -type f | sort | xargs -d "\n" -r md5sum; find . | sort | xargs -d "\n" -r stat -c "%n %F %a %h"; find . -type f | sort | xargs -d "\n" -r stat -c "%n %s"'
 
-same() { # NAME COMMAND: a text for bash, run in an empty directory: plain, and with each workload
-    local name=$1 plain=0 ours PLFS_WORKLOAD
+# NAME COMMAND: a text for bash, run in an empty directory: plain, and with each workload, or one by
+# the seed if $one_workload is set.
+same() {
+    local name=$1 plain=0 ours PLFS_WORKLOAD workloads="shared auto"
+    turn=$((${turn:-0} + 1))
+    [ -z "${one_workload:-}" ] || workloads=$(one_workload $turn)
     is_wanted "${name%% *}" || return 0
     rm -rf "$work/plain"
     mkdir -p "$work/plain/d"
     (cd "$work/plain/d" && limit bash -c "$2" > "$work/plain.out" 2>&1 < /dev/null; s=$?; bash -c "$dump" >> "$work/plain.out" 2>&1; exit $s) || plain=$?
     [ $plain = 0 ] || { result "$name" fail "status $plain without PLFS: $(tail -2 "$work/plain.out")"; return; }
-    for PLFS_WORKLOAD in shared auto; do
+    for PLFS_WORKLOAD in $workloads; do
         export PLFS_WORKLOAD
         ours=0
         [ -d "$work/mount" ] && door rm -rf "$work/mount/d"

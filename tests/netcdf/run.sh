@@ -8,7 +8,7 @@
 # ours; and of its PnetCDF there is a build for Open MPI only. With that the I/O is ROMIO's, as
 # OMPIO 4.1 writes past its memory when PnetCDF writes plain datasets in pieces.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one
-# test (default 120); T_CASES, random datasets for each number of ranks (default 12).
+# test (default 120); T_CASES, random datasets for each number of ranks (default 8).
 set -u
 build=$(realpath "$1") && shift || exit 2
 here=$(dirname "$(realpath "$0")")
@@ -104,7 +104,7 @@ for n in 1 2; do
     check "no_memory $n" cut $n ./no_memory no_memory.$n
 done
 random() { # RANKS
-    local cases=${T_CASES:-12} seed=${PLFS_SEED:-$RANDOM}
+    local cases=${T_CASES:-8} seed=${PLFS_SEED:-$RANDOM}
     seed=$((seed % 1000000000 * 10 + $1))
     mkdir -p "random.$1"
     echo "seed $seed"

@@ -62,18 +62,13 @@ dump='find . -mindepth 1 | sort | while read -r f; do
         stat -c "%n %F %a $([ -d "$f" ] || stat -c "%h %s" "$f")" "$f"; if [ -f "$f" ]; then cksum < "$f"; fi
       done'
 
-# What takes four seconds of a processor and more has one of two workloads, by the seed.
-long=" t_found t_numbers t_description t_forks t_search t_spawn t_last t_library t_ends s_mpi s_java s_programs s_cxx s_fio "
+# What takes two seconds of a processor and more.
+long=" t_found t_numbers t_description t_forks t_search t_spawn t_last t_library t_ends t_stack t_signal t_actions t_leaves t_open
+    t_environment s_mpi s_java s_programs s_cxx s_fio s_coreutils s_python s_archive s_git "
 workloads_of() { # NAME
-    local number=0 one
     if [ -n "${T_WORKLOAD:-}" ]; then echo "$T_WORKLOAD"
-    elif [[ $long != *" $1 "* ]]; then echo shared auto
-    else
-        number=$(number_of "$1")
-        for one in shared auto; do
-            is_in_turn $((number++)) 2 && echo $one
-        done
-    fi
+    elif [[ $long = *" $1 "* ]]; then one_workload "$(wc -w <<< "${long%%" $1 "*}")"
+    else echo shared auto; fi
 }
 
 # Runs it plain, and in a managed directory: once for files that are containers from the start, and

@@ -25,6 +25,7 @@ export LC_ALL=C TZ=UTC IN=$work/in BIN=$work/bin MIB=8
 
 # shellcheck source=tests/same.sh
 . "$here/../same.sh"
+one_workload=yes
 
 # Input that is the same for both sides.
 python3 - "$work/in" $MIB <<'END'
