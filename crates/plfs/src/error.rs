@@ -261,6 +261,15 @@ impl Error {
         }
     }
 
+    /// `done` of what somebody else does the next time: well if its error is a
+    /// [passing](Error::is_passing) one.
+    pub(crate) fn unless_passing(done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if error.is_passing() => Ok(()),
+            done => done,
+        }
+    }
+
     /// Whether a sync failed, of which the kernel tells the next one nothing.
     pub(crate) fn is_of_sync(&self) -> bool {
         matches!(self, Error::Io { op: "sync", .. }) && !self.is_passing()

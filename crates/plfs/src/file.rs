@@ -991,11 +991,8 @@ impl File {
         let alone = committing.as_ref().map(|committing| lock(committing));
         let mut last = Arc::into_inner(logical);
         drop(alone);
-        let finished = match last.as_mut().map_or(Ok(()), LogicalFile::finish) {
-            // The bytes are in the logs. What is left to tidy up the next writer does.
-            Err(error) if error.is_passing() => Ok(()),
-            finished => finished,
-        };
+        // The bytes are in the logs. What is left to tidy up the next writer does.
+        let finished = Error::unless_passing(last.as_mut().map_or(Ok(()), LogicalFile::finish));
         looked.and(committed).and(finished)
     }
 

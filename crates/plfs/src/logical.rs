@@ -676,11 +676,9 @@ impl LogicalFile {
         let stamp = self.commit_stamped(promise, Some(Resize::To(size)))?;
         self.written();
         if to_nothing && let Some(stamp) = stamp {
-            match lifecycle::remove_stale_sets(&self.container, writer.set().id(), stamp) {
-                // The next cut removes them, or a compaction.
-                Err(error) if error.is_passing() => {}
-                removed => removed?,
-            }
+            // Else the next cut removes them, or a compaction.
+            let set = writer.set().id();
+            Error::unless_passing(lifecycle::remove_stale_sets(&self.container, set, stamp))?;
         }
         Ok(())
     }
@@ -894,7 +892,8 @@ impl LogicalFile {
         let left = writer.leave();
         drop(slot);
         drop(index);
-        rest.and(left.and_then(|last| self.sum_up(last)))
+        // The bytes are in the logs. What is left to tidy up the next writer does.
+        rest.and(Error::unless_passing(left.and_then(|last| self.sum_up(last))))
     }
 
     /// Sets owner and group through `container`, which may act as somebody else than this file's

@@ -635,7 +635,9 @@ impl Plfs {
     /// about to end.
     pub fn exit(&self) -> Result<()> {
         let left = self.leave_all();
-        self.all_open().into_iter().map(|file| file.remove_if_nameless()).fold(left, Result::and)
+        // What has no name and stays `plfs check` removes.
+        let removed = |file: Arc<LogicalFile>| Error::unless_passing(file.remove_if_nameless());
+        self.all_open().into_iter().map(removed).fold(left, Result::and)
     }
 
     /// In a process that is about to fork: commits every open file, and sees to it that what the

@@ -186,10 +186,7 @@ impl Pack {
         }
         self.writer(state)?.say(record.clone());
         self.added(state, &[], &[record]);
-        match self.commit_if_crowded(state) {
-            Err(error) if error.is_passing() => Ok(()),
-            committed => committed,
-        }
+        Error::unless_passing(self.commit_if_crowded(state))
     }
 
     /// Says what `build` decides, with all records without data that wait: nobody of the node says
@@ -274,11 +271,10 @@ impl Pack {
                     let _ = self.carry_locked(state);
                 }
                 Some(_) => {}
-                None => match set.carry() {
-                    // It stays as well.
-                    Err(error) if error.is_passing() => {}
-                    carried => carried.map_err(|error| writer.poison(error))?,
-                },
+                // It stays as well.
+                None => {
+                    Error::unless_passing(set.carry()).map_err(|error| writer.poison(error))?;
+                }
             }
         }
         Ok(given)

@@ -426,10 +426,7 @@ impl Plfs {
             OpenOptions { access: Access { read: false, write: true }, ..OpenOptions::read() };
         let file = self.open(path, options)?.file();
         file.set_len(size)?;
-        match file.close() {
-            // Nothing was written but the cut, and that is in the logs.
-            Err(error) if error.is_passing() => Ok(()),
-            closed => closed,
-        }
+        // Nothing was written but the cut, and that is in the logs.
+        Error::unless_passing(file.close())
     }
 }
