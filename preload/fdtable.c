@@ -330,13 +330,14 @@ void ofd_set_flags(struct ofd *o, int flags)
 
 void ofd_learn_kernel_flags(struct ofd *o, int fd)
 {
-	if (!OFD_IS_PLAIN(o))
-		return;
+	/* Of a container that went in a message the placeholder has those that F_SETFL sets there.
+	 */
+	const int kernels = OFD_IS_PLAIN(o) ? ~0 : O_APPEND | O_NONBLOCK;
 	fd_hold_numbers();
 	int flags = fd_is_at(fd, o) ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL) : -1;
 	fd_release_numbers();
 	if (flags >= 0)
-		ofd_set_flags(o, flags);
+		ofd_set_flags(o, (flags & kernels) | (ofd_flags(o) & ~kernels));
 }
 
 void fd_count_fork(void)

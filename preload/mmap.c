@@ -48,15 +48,22 @@ static void *map_copy(struct ofd *o, void *where, size_t len, int prot, int flag
 	return (void *)at;
 }
 
+/* Is the file plain still, now that it is mapped? A plain file has pages. */
+static bool has_pages(struct ofd *o, int flags)
+{
+	/* A map through which it may be written, now or after an mprotect, is seen by nobody: so it
+	 * stays plain. */
+	if ((flags & MAP_TYPE) != MAP_PRIVATE && (ofd_flags(o) & O_ACCMODE) != O_RDONLY)
+		return PLFS(plfs_door_pin(o->file, "mapped for writing")) == 1;
+	struct stat st;
+	return OFD_IS_PLAIN(o) && PLFS(plfs_fstat(o->file, &st)) == 0 && OFD_IS_PLAIN(o);
+}
+
 void *door_mmap(void *where, size_t len, int prot, int flags, int fd, off_t offset)
 {
-	struct ofd *o = door_thread.inside || fd_is_reader(fd) ? NULL : ofd_get(fd);
-	/* A plain file has pages. A map through which it may be written, now or after an mprotect,
-	 * is seen by nobody: so it stays plain. */
-	bool writes = o && (flags & MAP_TYPE) != MAP_PRIVATE &&
-		      (ofd_flags(o) & O_ACCMODE) != O_RDONLY;
-	if (o && (writes ? PLFS(plfs_door_pin(o->file, "mapped for writing")) == 1
-			 : OFD_IS_PLAIN(o))) {
+	bool is_kernels = door_thread.inside || (fd_is_reader(fd) && door_is_plain(fd));
+	struct ofd *o = is_kernels ? NULL : ofd_get(fd);
+	if (o && has_pages(o, flags)) {
 		ofd_put(o);
 		o = NULL;
 	}

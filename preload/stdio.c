@@ -204,10 +204,17 @@ static void enlarge_buffer(FILE *fp)
 	fp->_IO_write_base = fp->_IO_write_ptr = fp->_IO_write_end = NULL;
 }
 
-/* A stream whose bytes are converted (ccs=), on container fd: fopen alone can make one. */
+/* A stream whose bytes are converted (ccs=), on fd: fopen alone can make one. */
 static FILE *converting_stream_on(int fd, const char *mode)
 {
-	FILE *fp = REAL(fopen)("/dev/null", mode);
+	/* Not by a mode that wants a new file. */
+	char how[strlen(mode) + 1], *to = how;
+	const char *letters = strchrnul(mode, ',');
+	for (const char *from = mode; *from; from++)
+		if (*from != 'x' || from > letters)
+			*to++ = *from;
+	*to = 0;
+	FILE *fp = REAL(fopen)("/dev/null", how);
 	if (!fp)
 		return NULL;
 	RAW(SYS_close, (long)fp->_fileno);
@@ -262,9 +269,9 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 	int fd = door_openat(AT_FDCWD, path, flags, 0666);
 	if (fd < 0)
 		return NULL;
-	FILE *fp = !fd_is_container(fd)	   ? REAL(fdopen)(fd, mode)
-		   : strstr(mode, ",ccs=") ? converting_stream_on(fd, mode)
-					   : stream_on(fd, mode);
+	FILE *fp = strstr(mode, ",ccs=")  ? converting_stream_on(fd, mode)
+		   : !fd_is_container(fd) ? REAL(fdopen)(fd, mode)
+					  : stream_on(fd, mode);
 	if (!fp) {
 		int saved = errno;
 		door_close(fd);

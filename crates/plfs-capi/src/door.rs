@@ -455,12 +455,20 @@ fn existing(
         let appends = access.write && flags & libc::O_APPEND != 0;
         if appends && plfs()?.pin(&opened, "opened with O_APPEND") {
             // The kernel appends, and better than we do.
-        } else if access.write || !truncate {
+        } else {
+            room.for_plain(number)?;
+            let (truncate, stat) = match truncate && !access.write {
+                // As Linux does it: it needs the right to write the file, not a writer.
+                true => {
+                    plfs()?.truncate(at, 0)?;
+                    (false, opened.stat()?)
+                }
+                false => (truncate, stat),
+            };
             // It is decided that the file has a container. Who decided it may have died: then it is
             // made now. Of a copy, which has the attribute as well, none is.
             let writers = if appends { Writers::Several } else { Writers::Unknown };
             let options = OpenOptions { access, truncate, writers, ..OpenOptions::read() };
-            room.for_plain(number)?;
             // SAFETY: the caller has the descriptor as long as the handle.
             let lent = Arc::new(unsafe { PosixFile::lent(number) });
             match plfs()?.opened_plain(lent, &stat, at, options)? {
