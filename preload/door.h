@@ -299,6 +299,9 @@ bool door_share(int fd, const struct description *shared);
 /* Takes the entry of fd out, with what goes with a closed descriptor: record locks. The caller gets
  * its reference. */
 struct ofd *door_detach(int fd);
+/* fd was opened for reading only, in a managed directory, and this is its stat. True: its file is
+ * plain, and fd a reader. */
+bool door_is_new_reader(int fd, const struct stat *st);
 /* Makes the reader at fd, which the table has as `reader`, an entry like any. False: it cannot. */
 bool door_describe_reader(int fd, struct ofd *reader);
 /* Is the file of a reader or a writer plain still? A look, as a handle has it: one call. */
@@ -448,6 +451,8 @@ bool flat_is_known(void);
 void flat_found(void);
 /* May there be one that this process has not found? */
 bool flat_may_be(void);
+/* Is it a path of what lies in a shadow, as the kernel says it? */
+bool flat_is_place(const char *path);
 /* The process begins. */
 void flat_start(void);
 /* After fsync of a descriptor: what the kernel does not know of it, if it is a directory. */

@@ -46,10 +46,15 @@ int sync_directory(int fd)
 	return (int)to_errno(PLFS(plfs_door_sync_directory(fd)));
 }
 
+bool flat_is_place(const char *path)
+{
+	return strstr(path, SHADOWS);
+}
+
 void flat_start(void)
 {
 	char here[PATH_MAX];
-	if (RAW(SYS_getcwd, here, sizeof here) > 0 && strstr(here, SHADOWS))
+	if (RAW(SYS_getcwd, here, sizeof here) > 0 && flat_is_place(here))
 		flat_found();
 }
 
@@ -118,7 +123,7 @@ void flat_fix(
 	if (S_ISDIR(mode) && *nlink == 2 && flat_may_be()) {
 		bool is_fd = (at_flags & AT_EMPTY_PATH) && !(path && *path);
 		if (path_is_flat(dirfd, is_fd ? "." : path) > 0 ||
-			(path && strstr(path, SHADOWS) && flat_is_known()))
+			(path && flat_is_place(path) && flat_is_known()))
 			*nlink = 1;
 	}
 	if (S_ISLNK(mode) && *size >= strlen(LINK_TEXT) && flat_is_known()) {
@@ -159,7 +164,7 @@ ssize_t flat_link_text(char *buf, ssize_t n, size_t room)
 static bool name_of(const char *path, char **name)
 {
 	*name = NULL;
-	if (door_thread.inside || !strstr(path, SHADOWS))
+	if (door_thread.inside || !flat_is_place(path))
 		return true;
 	int rc = PLFS(plfs_door_flat_name(path, name));
 	if (rc == -ESTALE)

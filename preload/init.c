@@ -182,6 +182,22 @@ static bool may_be_inherited(int fd, const struct stat *st)
 	       (S_ISREG(st->st_mode) && (description_is_tagged(fd) || was_plain(fd, st)));
 }
 
+/* Does fd only read a plain file of a managed directory? It may become a container. */
+static bool reads_plain(int fd, const struct stat *st)
+{
+	char link[FD_PATH_ROOM], path[1024];
+	int flags = S_ISREG(st->st_mode) && st->st_nlink > 0
+			    ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL)
+			    : -1;
+	if (flags < 0 || (flags & O_ACCMODE) != O_RDONLY || (flags & O_PATH))
+		return false;
+	long n = RAW(SYS_readlinkat, AT_FDCWD, fd_path(link, fd), path, sizeof path - 1);
+	if (n <= 0 || n == sizeof path - 1)
+		return false;
+	path[n] = 0;
+	return flat_is_place(path) || PLFS_ALWAYS(plfs_door_below_managed(AT_FDCWD, path)) == 1;
+}
+
 /* The access mode of the file of a pack whose placeholder came in a message. -1: fd is none. */
 static int packed_mode(int fd, const struct stat *st)
 {
@@ -196,8 +212,13 @@ static int packed_mode(int fd, const struct stat *st)
 void adopt_passed(int fd)
 {
 	struct stat st;
-	if (REAL(fstat)(fd, &st) < 0 || !may_be_inherited(fd, &st) || lock_may_be_passed(fd))
+	if (REAL(fstat)(fd, &st) < 0 || lock_may_be_passed(fd))
 		return;
+	if (!may_be_inherited(fd, &st)) {
+		if (reads_plain(fd, &st))
+			door_is_new_reader(fd, &st);
+		return;
+	}
 	int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 	if (flags < 0 || (flags & O_PATH))
 		return;
@@ -229,7 +250,7 @@ static void look_at(int fd)
 	struct stat st;
 	if (REAL(fstat)(fd, &st) < 0)
 		return;
-	any_names = any_names || may_be_inherited(fd, &st);
+	any_names = any_names || may_be_inherited(fd, &st) || reads_plain(fd, &st);
 	any_locks = any_locks || (S_ISREG(st.st_mode) && lock_may_be_passed(fd));
 	if (S_ISREG(st.st_mode) && st.st_nlink == 0)
 		description_take_arena(fd);

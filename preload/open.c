@@ -116,9 +116,7 @@ __attribute__((noinline)) static enum known stat_opened(int fd, struct stat *st)
 	return RAW(SYS_fstat, (long)fd, st) == 0 ? KNOWN_ALL : KNOWN_NOT;
 }
 
-/* fd was opened for reading only, in a managed directory, and this is its stat. True: its file is
- * plain, and fd a reader. */
-static bool is_new_reader(int fd, const struct stat *st)
+bool door_is_new_reader(int fd, const struct stat *st)
 {
 	if (fd >= FD_TABLE_LEN || !S_ISREG(st->st_mode) || stat_may_be_name(st) ||
 		!door_has_room(fd) || !(door_is_local(fd, st->st_dev) || open_asks(fd, st->st_dev)))
@@ -260,7 +258,7 @@ __attribute__((noinline)) static int open_found(
 {
 	struct stat st;
 	enum known known = stat_opened(first, &st);
-	if (known && !(flags & (O_ACCMODE | O_TRUNC)) && is_new_reader(first, &st))
+	if (known && !(flags & (O_ACCMODE | O_TRUNC)) && door_is_new_reader(first, &st))
 		return first;
 	return open_through_door(dirfd, path, flags, mode,
 		(plfs_first_open){.fd = first, .stat = known == KNOWN_ALL ? &st : NULL});

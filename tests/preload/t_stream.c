@@ -96,6 +96,13 @@ int main(void)
 	R(fseek(f, 2, SEEK_SET));
 	printf("%x\n", (unsigned)fgetwc(f));
 	R(fclose(f));
+	static const char *const converts[] = {
+		"wx,ccs=ISO-8859-1", "a,ccs=UTF-16LE", "a+,ccs=UTF-16LE", "w+,ccs=UTF-16LE"};
+	for (size_t i = 0; i < sizeof converts / sizeof *converts; i++) {
+		f = fopen("other", converts[i]);
+		R(f && fputws(L"\u00e4\u00f6\n", f) >= 0 && fclose(f) == 0);
+		show("other");
+	}
 	fd = open("converted", O_WRONLY | O_CLOEXEC);
 	f = fdopen(fd, "a");
 	R(lseek(fd, 0, SEEK_CUR));
