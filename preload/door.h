@@ -451,8 +451,6 @@ bool flat_is_known(void);
 void flat_found(void);
 /* May there be one that this process has not found? */
 bool flat_may_be(void);
-/* Is it a path of what lies in a shadow, as the kernel says it? */
-bool flat_is_place(const char *path);
 /* The process begins. */
 void flat_start(void);
 /* After fsync of a descriptor: what the kernel does not know of it, if it is a directory. */

@@ -46,7 +46,8 @@ int sync_directory(int fd)
 	return (int)to_errno(PLFS(plfs_door_sync_directory(fd)));
 }
 
-bool flat_is_place(const char *path)
+/* Is it a path of what lies in a shadow, as the kernel says it? */
+static bool is_place(const char *path)
 {
 	return strstr(path, SHADOWS);
 }
@@ -54,7 +55,7 @@ bool flat_is_place(const char *path)
 void flat_start(void)
 {
 	char here[PATH_MAX];
-	if (RAW(SYS_getcwd, here, sizeof here) > 0 && flat_is_place(here))
+	if (RAW(SYS_getcwd, here, sizeof here) > 0 && is_place(here))
 		flat_found();
 }
 
@@ -123,7 +124,7 @@ void flat_fix(
 	if (S_ISDIR(mode) && *nlink == 2 && flat_may_be()) {
 		bool is_fd = (at_flags & AT_EMPTY_PATH) && !(path && *path);
 		if (path_is_flat(dirfd, is_fd ? "." : path) > 0 ||
-			(path && flat_is_place(path) && flat_is_known()))
+			(path && is_place(path) && flat_is_known()))
 			*nlink = 1;
 	}
 	if (S_ISLNK(mode) && *size >= strlen(LINK_TEXT) && flat_is_known()) {
@@ -164,7 +165,7 @@ ssize_t flat_link_text(char *buf, ssize_t n, size_t room)
 static bool name_of(const char *path, char **name)
 {
 	*name = NULL;
-	if (door_thread.inside || !flat_is_place(path))
+	if (door_thread.inside || !is_place(path))
 		return true;
 	int rc = PLFS(plfs_door_flat_name(path, name));
 	if (rc == -ESTALE)

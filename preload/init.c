@@ -185,17 +185,11 @@ static bool may_be_inherited(int fd, const struct stat *st)
 /* Does fd only read a plain file of a managed directory? It may become a container. */
 static bool reads_plain(int fd, const struct stat *st)
 {
-	char link[FD_PATH_ROOM], path[1024];
 	int flags = S_ISREG(st->st_mode) && st->st_nlink > 0
 			    ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL)
 			    : -1;
-	if (flags < 0 || (flags & O_ACCMODE) != O_RDONLY || (flags & O_PATH))
-		return false;
-	long n = RAW(SYS_readlinkat, AT_FDCWD, fd_path(link, fd), path, sizeof path - 1);
-	if (n <= 0 || n == sizeof path - 1)
-		return false;
-	path[n] = 0;
-	return flat_is_place(path) || PLFS_ALWAYS(plfs_door_below_managed(AT_FDCWD, path)) == 1;
+	return flags >= 0 && (flags & O_ACCMODE) == O_RDONLY && !(flags & O_PATH) &&
+	       PLFS_ALWAYS(plfs_door_fd_below_managed(fd)) == 1;
 }
 
 /* The access mode of the file of a pack whose placeholder came in a message. -1: fd is none. */

@@ -135,9 +135,10 @@ int main(int argc, char **argv)
 		_exit(0);
 	}
 	fd = open("f", O_RDONLY);
-	R(pass(sockets[0], fd));
+	int passed = pass(sockets[0], fd);
 	close(fd);
 	R(reap(pid));
+	R(passed);
 	/* Status flags are the description's, whoever sets them. */
 	fflush(stdout);
 	pid = fork();
@@ -149,8 +150,9 @@ int main(int argc, char **argv)
 	}
 	fd = open("g", O_RDWR | O_CREAT, 0644);
 	write(fd, "0123456789", 10);
-	R(pass(sockets[0], fd));
+	passed = pass(sockets[0], fd);
 	R(reap(pid));
+	R(passed);
 	R(fcntl(fd, F_GETFL) & O_APPEND);
 	R(lseek(fd, 2, SEEK_SET));
 	R(write(fd, "XX", 2));

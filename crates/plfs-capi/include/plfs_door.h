@@ -47,6 +47,12 @@ void plfs_door_start(const char *const *envp, void (*later)(void));
 int plfs_door_below_managed(int dirfd, const char *path);
 
 /**
+ * [`plfs_door_below_managed`] of the name of an open file; 1 as well if it lies where flat
+ * directories keep it.
+ */
+int plfs_door_fd_below_managed(int fd);
+
+/**
  * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
  * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN and PLFS_OPENS_SHARED say besides that
  * packs need not be asked before the kernel: this process has found none yet, and what new files

@@ -1,7 +1,7 @@
 //! Opens of any file, where PLFS files are recognised (preload/, mpi/)
 
 use std::borrow::Cow;
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{CString, c_char, c_int, c_uint};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use plfs_core::{
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{DupFlags, retry_on_intr};
+use syscalls::{Sysno, syscall2};
 
 use crate::attributes::{
     adopt_flock_fd, adopt_lock_fd, flock_fd, kept_lock_fd, process_lock_fd, taken_stat,
@@ -457,10 +458,10 @@ fn existing(
             // The kernel appends, and better than we do.
         } else {
             room.for_plain(number)?;
-            let (truncate, stat) = match truncate && !access.write {
-                // As Linux does it: it needs the right to write the file, not a writer.
+            let is_cut = truncate && !access.write;
+            let (truncate, stat) = match is_cut {
                 true => {
-                    plfs()?.truncate(at, 0)?;
+                    cut(number)?;
                     (false, opened.stat()?)
                 }
                 false => (truncate, stat),
@@ -473,6 +474,10 @@ fn existing(
             let lent = Arc::new(unsafe { PosixFile::lent(number) });
             match plfs()?.opened_plain(lent, &stat, at, options)? {
                 Opened::Plain(file) => {
+                    // It looks: what has become a container meanwhile is cut as one, too.
+                    if is_cut && file.stat().is_ok() && !file.is_plain() {
+                        plfs()?.truncate(at, 0)?;
+                    }
                     *out = PlfsFile::new(file, appends);
                     return Ok(Some(opened.into_fd().into_raw_fd()));
                 }
@@ -494,6 +499,15 @@ fn existing(
         }
     }
     Ok(Some(opened.into_fd().into_raw_fd()))
+}
+
+/// Cuts the plain file that is open as `number` to nothing, as an open with O_RDONLY and O_TRUNC
+/// does: it needs the right to write the file, and neither that of the descriptor nor another one.
+fn cut(number: c_int) -> Result<()> {
+    let path = CString::new(fd_path(number)).map_err(|_| Failure::from(Errno::INVAL))?;
+    // SAFETY: the path is a C string.
+    let done = unsafe { syscall2(Sysno::truncate, path.as_ptr() as usize, 0) };
+    done.map(drop).map_err(|errno| Errno::from_raw_os_error(errno.into_raw()).into())
 }
 
 /// The placeholder, which can only read, takes the number of the first open: the lowest free one,

@@ -13,7 +13,7 @@ use plfs_core::store::{fd_path, own_proc};
 use syscalls::{Sysno, syscall2};
 
 use crate::flat;
-use crate::{Result, heap, here, plfs_if_there, where_it_leads};
+use crate::{Result, heap, here, link_of, plfs_if_there, where_it_leads};
 
 /// Room on the stack for the directory that a relative path begins at. Every open and stat of a
 /// program comes here, signal handlers' and those of threads with 16 KiB of stack, too; a longer
@@ -97,6 +97,15 @@ pub(crate) fn managed_dirs() -> &'static [Vec<u8>] {
 pub unsafe extern "C" fn plfs_door_below_managed(dirfd: c_int, path: *const c_char) -> c_int {
     // SAFETY: the caller's promise.
     c_int::from(unsafe { below_managed(dirfd, path, |_, _| ()) }.is_some())
+}
+
+/// [`plfs_door_below_managed`] of the name of an open file; 1 as well if it lies where flat
+/// directories keep it.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_fd_below_managed(fd: c_int) -> c_int {
+    let Ok(path) = link_of(fd) else { return 0 };
+    let path = path.as_os_str().as_bytes();
+    c_int::from(is_below(b"", path) || flat::is_in_shadow(path))
 }
 
 /// What [`plfs_door_opens_managed`] says of a path beside which new files are known to be plain.

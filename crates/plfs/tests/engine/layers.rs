@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// not those beside it.
 const LAYERS: &[&[&str]] = &[
     &["sync"],
-    &["environment"],
+    &["ending", "environment"],
     &["store"],
     &["plfsrc"],
     &["config", "error"],
