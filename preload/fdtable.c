@@ -330,8 +330,7 @@ void ofd_set_flags(struct ofd *o, int flags)
 
 void ofd_learn_kernel_flags(struct ofd *o, int fd)
 {
-	/* Of a container that went in a message the placeholder has those that F_SETFL sets there.
-	 */
+	/* The placeholder of a container that went in a message has those of F_SETFL. */
 	const int kernels = OFD_IS_PLAIN(o) ? ~0 : O_APPEND | O_NONBLOCK;
 	fd_hold_numbers();
 	int flags = fd_is_at(fd, o) ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL) : -1;

@@ -282,11 +282,7 @@ unsafe fn open_name(
             // Without O_TRUNC: it may be a superblock.
             let how = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC);
             match first.take().unwrap_or_else(|| native(how).map(|fd| (fd, None))) {
-                Ok(found) => match existing(found, &mut at, flags, room, &native, out)? {
-                    Some(fd) => return Ok(Came::To(fd)),
-                    // It got a container at this moment.
-                    None => continue,
-                },
+                Ok(found) => return existing(found, &mut at, flags, room, out).map(Came::To),
                 Err(errno)
                     if create && (errno == Errno::NOENT || Ending::of(path).is_for_directory()) => {
                 }
@@ -406,15 +402,14 @@ fn is_link_at(dir: BorrowedFd<'_>, path: &Path) -> bool {
         .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFLNK)
 }
 
-/// `None`: to be opened again.
+/// The descriptor of a file that was there; what it is for is in `*out`.
 fn existing(
     (fd, stat): Found,
     at: &mut At<'_>,
     flags: c_int,
     room: Room,
-    native: &dyn Fn(c_int) -> std::result::Result<OwnedFd, Errno>,
     out: &mut *mut PlfsFile,
-) -> Result<Option<c_int>> {
+) -> Result<c_int> {
     // A PosixFile is closed when it is dropped, by system call and not through libc; only the last
     // return gives it away.
     let opened = PosixFile::from_fd(fd);
@@ -449,7 +444,7 @@ fn existing(
                 false => {}
             }
             *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
-            return with_placeholder(opened, readable, flags).map(Some);
+            return with_placeholder(opened, readable, flags);
         }
     }
     if regular && (is_believed || plfs()?.is_mounted(at)) {
@@ -479,26 +474,22 @@ fn existing(
                         plfs()?.truncate(at, 0)?;
                     }
                     *out = PlfsFile::new(file, appends);
-                    return Ok(Some(opened.into_fd().into_raw_fd()));
+                    return Ok(opened.into_fd().into_raw_fd());
                 }
                 Opened::Logical(file) => {
                     let readable = unless_full(reopen(opened.as_fd(), flags))?;
                     *out = PlfsFile::new(file, appends);
-                    return with_placeholder(opened, readable, flags).map(Some);
+                    return with_placeholder(opened, readable, flags);
                 }
             }
         }
     }
-    if truncate && regular {
-        match access.write {
-            true => opened.set_len(0)?,
-            false => {
-                drop(opened);
-                return Ok(Some(native(flags & !libc::O_CREAT)?.into_raw_fd()));
-            }
-        }
+    match (truncate && regular, access.write) {
+        (true, true) => opened.set_len(0)?,
+        (true, false) => cut(number)?,
+        (false, _) => {}
     }
-    Ok(Some(opened.into_fd().into_raw_fd()))
+    Ok(opened.into_fd().into_raw_fd())
 }
 
 /// Cuts the plain file that is open as `number` to nothing, as an open with O_RDONLY and O_TRUNC

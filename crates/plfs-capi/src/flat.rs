@@ -19,7 +19,7 @@ use rustix::fs::{Access, CWD, FileType, Mode};
 use crate::door::{At, Before, open_at};
 use crate::handle::PlfsFile;
 use crate::managed::{managed_dirs, managed_name};
-use crate::path::must_be_no_dir;
+use crate::path::{must_be_no_dir, refused_dir};
 use crate::room::Room;
 use crate::{Failure, Result, absolute, call, has_parent, link_of, path_arg, plfs, plfs_if_there};
 
@@ -111,14 +111,6 @@ struct Name {
     /// [`settled`], if it is in a flat directory.
     at: PathBuf,
     ending: Ending,
-}
-
-/// What is said of a path that ends in `.`: `errno` of a directory, ENOTDIR or ENOENT of others.
-fn is_there(plfs: &Plfs, at: &Path, errno: Errno) -> Result<i64> {
-    match plfs.stat(at, Links::Follow)?.stat.kind {
-        Kind::Dir => Err(errno.into()),
-        _ => Err(Errno::NOTDIR.into()),
-    }
 }
 
 /// Runs `body` on a name for which [`settled`] has a path; else PLFS_NOT_FLAT.
@@ -229,9 +221,7 @@ pub unsafe extern "C" fn plfs_door_place(
         };
         let (place, said) = match plfs.place(&at, links, all)? {
             Place::There { place, name, .. } => {
-                if ending == Ending::Name {
-                    ending = Ending::of(&name);
-                }
+                ending = ending.behind_links(&name);
                 (place, 0)
             }
             Place::Out(out) => (out, 1),
@@ -317,14 +307,14 @@ pub unsafe extern "C" fn plfs_door_flat_create(
             },
             false => name.at,
         };
-        match if name.ending == Ending::Name { Ending::of(&at) } else { name.ending } {
+        match name.ending.behind_links(&at) {
             Ending::Name => {}
             Ending::Slash => {
                 // An error of the directories above goes first.
                 plfs.place(&at, Links::Stay, false)?;
                 return Err(Errno::ISDIR.into());
             }
-            Ending::Dot | Ending::Parent => return is_there(plfs, &at, Errno::EXIST),
+            Ending::Dot | Ending::Parent => return refused_dir(&at, Errno::EXIST),
         }
         must_be_seen(&at)?;
         let flags = flags | libc::O_CREAT | libc::O_EXCL;
@@ -355,7 +345,7 @@ pub unsafe extern "C" fn plfs_door_flat_mkdir(
     mode: mode_t,
 ) -> c_int {
     let make = |plfs: &Plfs, name: Name| match name.ending == Ending::Dot {
-        true => is_there(plfs, &name.at, Errno::EXIST),
+        true => refused_dir(&name.at, Errno::EXIST),
         false => {
             must_be_seen(&name.at)?;
             Ok(plfs.mkdir(&name.at, mode & 0o7777).map(|()| 0)?)
@@ -481,7 +471,7 @@ pub(crate) fn rename(
     }
     for (at, name) in [(from, old), (to, new)] {
         if Ending::of(name) == Ending::Dot {
-            return is_there(plfs, at, Errno::BUSY);
+            return refused_dir(at, Errno::BUSY);
         }
     }
     plfs.rename(from, to)?;

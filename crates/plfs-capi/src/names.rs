@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::pack::PackStat;
-use plfs_core::store::{Errno, Kind, Links, OpenDir, fd_path};
+use plfs_core::store::{Errno, Links, OpenDir, fd_path};
 use plfs_core::{Ending, SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Mode, RenameFlags};
 
 use crate::attributes::{BLOCK_BYTES, taken_stat};
 use crate::flat;
 use crate::managed::managed_path;
-use crate::packed::must_not_lead_through_file;
+use crate::packed::{must_not_be_in_file, must_not_lead_through_file};
 use crate::path::{
-    may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, truncate,
+    may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, refused_dir,
+    truncate,
 };
 use crate::{
     Failure, Result, absolute, borrow, call, has_parent, here, link_of, path_arg, plfs,
@@ -182,8 +183,8 @@ pub unsafe extern "C" fn plfs_door_rename(
         }
         let (source, target) = (plfs()?.packed_stat(&from)?, plfs()?.packed_stat(&to)?);
         if plfs()?.knows_packs() {
-            must_not_lead_through_file(&from)?;
-            must_not_lead_through_file(&to)?;
+            must_not_be_in_file(&from)?;
+            must_not_be_in_file(&to)?;
         }
         let is_one = source.is_some() || target.is_some();
         if source.is_some() {
@@ -222,6 +223,11 @@ pub unsafe extern "C" fn plfs_door_rename(
             {
                 let packed = |path: &Path| plfs()?.packed_stat(path).map_err(Failure::from);
                 return rename_packed((&from, packed(&from)?), (&to, packed(&to)?), flags);
+            }
+            Err(error) if error.errno() == Errno::NOENT => {
+                must_not_lead_through_file(&from)?;
+                must_not_lead_through_file(&to)?;
+                return Err(error.into());
             }
             other => other?,
         }
@@ -282,11 +288,7 @@ pub unsafe extern "C" fn plfs_door_truncate(path: *const c_char, size: i64) -> c
         let at = flat::settled(&at, is_moved)?.map_or(at, Cow::Owned);
         let done = match Ending::of(path) {
             Ending::Name => truncate(&at, size),
-            _ => match plfs()?.stat(&at, Links::Follow) {
-                Ok(found) if found.stat.kind == Kind::Dir => Err(Errno::ISDIR.into()),
-                Ok(_) => Err(Errno::NOTDIR.into()),
-                Err(error) => Err(error.into()),
-            },
+            _ => refused_dir(&at, Errno::ISDIR),
         };
         match done {
             Err(failure) if failure.errno == Errno::NOENT => {

@@ -81,14 +81,23 @@ unsafe fn on_packed(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let Some(at) = (unsafe { managed_path(dirfd, path) }) else { return PLFS_NOT_MANAGED };
-    call(|| match plfs()?.behind(&at?, links)? {
-        (at, Some(stat)) => {
-            // SAFETY: the caller's promise.
-            must_be_no_dir(unsafe { path_arg(path) }?)?;
-            must_be_no_dir(&at)?;
-            body(plfs()?, &at, &stat)
+    call(|| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { path_arg(path) }?;
+        match plfs()?.behind(&at?, links)? {
+            (at, Some(stat)) => {
+                must_be_no_dir(name)?;
+                must_be_no_dir(&at)?;
+                body(plfs()?, &at, &stat)
+            }
+            (at, None) => {
+                // Links are followed for who has asked the kernel, which has nothing.
+                if matches!(links, Links::Follow) || Ending::of(name) == Ending::Dot {
+                    must_not_lead_through_file(&at)?;
+                }
+                elsewhere(&at)
+            }
         }
-        (at, None) => elsewhere(&at),
     }) as c_int
 }
 
@@ -96,7 +105,7 @@ unsafe fn on_packed(
 /// system cannot have it either, ENOTDIR below a file of a pack.
 fn elsewhere(path: &Path) -> Result<i64> {
     if plfs()?.knows_packs() {
-        must_not_lead_through_file(path)?;
+        must_not_be_in_file(path)?;
     }
     let is_flat = plfs()?.is_below_flat(path)?;
     Ok(i64::from(if is_flat { PLFS_IS_FLAT } else { PLFS_NOT_PACKED }))
@@ -167,9 +176,7 @@ pub unsafe extern "C" fn plfs_door_packed_open(
         if follow != 0 && !is_refused(ending) {
             match plfs()?.end_of_links(&at) {
                 Some(end) if flags & (libc::O_NOFOLLOW | libc::O_EXCL) == 0 => {
-                    if ending == Ending::Name {
-                        ending = Ending::of(&end);
-                    }
+                    ending = ending.behind_links(&end);
                     at = end;
                 }
                 _ => {
@@ -181,6 +188,9 @@ pub unsafe extern "C" fn plfs_door_packed_open(
         if is_refused(ending) {
             must_not_lead_through_file(at.components().as_path())?;
             return Ok(i64::from(PLFS_NOT_PACKED));
+        }
+        if ending == Ending::Dot {
+            must_not_lead_through_file(&at)?;
         }
         match open(&at, ending.is_for_directory(), (flags, mode, Room(spare)), out) {
             Err(failure) if failure.errno == Errno::NOENT => {
@@ -208,6 +218,15 @@ unsafe fn learn_of_directory(path: *const c_char, at: &Path) {
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     if let Ok(plfs) = plfs() {
         let _ = here::workload(path, || plfs.workload_of(at));
+    }
+}
+
+/// ENOTDIR if the directory of a path is a file of a pack. Costs no call where packs were looked
+/// for a moment ago.
+pub(crate) fn must_not_be_in_file(path: &Path) -> Result<()> {
+    match path.parent().map(|dir| plfs()?.packed_stat(dir).map_err(Failure::from)).transpose()? {
+        Some(Some(_)) => Err(Errno::NOTDIR.into()),
+        _ => Ok(()),
     }
 }
 

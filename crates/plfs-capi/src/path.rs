@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use libc::{gid_t, mode_t, size_t, ssize_t, timespec, uid_t};
 use plfs_core::Ending;
 use plfs_core::pack::PackStat;
-use plfs_core::store::{Errno, Links, Stat};
+use plfs_core::store::{Errno, Kind, Links, Stat};
 use rustix::fs::{Access, AtFlags, CWD, Gid};
 
 use crate::attributes::{put_stat, times_arg};
@@ -170,6 +170,15 @@ pub(crate) fn may_rename(
 pub(crate) fn must_be_no_dir(path: &Path) -> crate::Result<()> {
     match Ending::of(path) {
         Ending::Name => Ok(()),
+        _ => Err(Errno::NOTDIR.into()),
+    }
+}
+
+/// What a call says of a path that asks for a directory, and that it refuses: `errno` if it is one,
+/// else ENOTDIR or ENOENT.
+pub(crate) fn refused_dir(path: &Path, errno: Errno) -> crate::Result<i64> {
+    match plfs()?.stat(path, Links::Follow)?.stat.kind {
+        Kind::Dir => Err(errno.into()),
         _ => Err(Errno::NOTDIR.into()),
     }
 }

@@ -29,6 +29,14 @@ impl Ending {
         }
     }
 
+    /// Of a path that ends so and leads by links to `end`: what the path asks for goes first.
+    pub fn behind_links(self, end: &Path) -> Ending {
+        match self {
+            Ending::Name => Ending::of(end),
+            asked => asked,
+        }
+    }
+
     /// Whether what has such a path has to be a directory.
     pub fn is_for_directory(self) -> bool {
         self != Ending::Name
