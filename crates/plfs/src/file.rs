@@ -989,11 +989,13 @@ impl File {
         // end would come some time after this call, or, in a program that ends, never.
         let committing = logical.committing.get().cloned();
         let alone = committing.as_ref().map(|committing| lock(committing));
-        let mut last = Arc::into_inner(logical);
+        let last = Arc::into_inner(logical);
         drop(alone);
-        // The bytes are in the logs. What is left to tidy up the next writer does.
-        let finished = Error::unless_passing(last.as_mut().map_or(Ok(()), LogicalFile::finish));
-        looked.and(committed).and(finished)
+        match last {
+            // It commits once more.
+            Some(mut last) => looked.and(Error::unless_passing(committed)).and(last.finish()),
+            None => looked.and(committed),
+        }
     }
 
     fn end_in_place(&self, plain: &PlainHandle) -> Result<()> {

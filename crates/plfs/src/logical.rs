@@ -889,10 +889,11 @@ impl LogicalFile {
         if writer.is_unsynced() {
             self.sessions.leave_unsynced(&self.container, writer.set().id());
         }
-        let left = writer.leave();
+        let (rest, left) = writer.leave(rest);
         drop(slot);
         drop(index);
-        // The bytes are in the logs. What is left to tidy up the next writer does.
+        // The bytes are in the logs, or `rest` says that they are not. What is left to tidy up the
+        // next writer does.
         rest.and(Error::unless_passing(left.and_then(|last| self.sum_up(last))))
     }
 
@@ -915,7 +916,8 @@ impl LogicalFile {
     }
 
     /// The last handle of the process is gone: commit, leave the log set, sum up, remove what has
-    /// no name.
+    /// no name. With a [passing](Error::is_passing) error the bytes are not in the logs, but left
+    /// for who opens the file next.
     pub(crate) fn finish(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
@@ -934,8 +936,7 @@ impl LogicalFile {
         };
         let guard = self.guard.get_mut().unwrap_or_else(PoisonError::into_inner);
         let held = guard.hold.take().is_some();
-        let removed = self.remove_if_left_nameless(held);
-        result.and(removed)
+        result.and(Error::unless_passing(self.remove_if_left_nameless(held)))
     }
 
     /// Removes the container if its last name went while this process had it open and nobody else

@@ -618,16 +618,29 @@ impl Writer {
         }
     }
 
-    /// Leaves the log set; true if this was the node's last writer. Commit first: what was not
-    /// committed is dropped.
-    pub fn leave(self) -> Result<bool> {
+    /// Leaves the log set after a last commit, which has ended as `committed` says. Gives how it
+    /// has ended now, and whether this was the node's last writer.
+    ///
+    /// What found no descriptor stays as a process leaves it that dies: this one is its heir, or,
+    /// if the error is a [passing](Error::is_passing) one still, who comes next on the node. What
+    /// failed otherwise is dropped.
+    pub fn leave(self, committed: Result<()>) -> (Result<()>, Result<bool>) {
+        let stays = committed.as_ref().is_err_and(Error::is_passing)
+            && self.has_uncommitted()
+            && self.journal.is_some();
         drop(self.state);
-        if let Some(journal) = self.journal {
-            self.set.end_journal(journal);
+        match self.journal {
+            Some(journal) if !stays => self.set.end_journal(journal),
+            // Who comes finds it when nobody has it.
+            journal => drop(journal),
         }
-        match Arc::into_inner(self.set) {
-            Some(set) => set.leave(),
-            None => Ok(false),
+        let Some(set) = Arc::into_inner(self.set) else { return (committed, Ok(false)) };
+        match stays {
+            true => match set.carry_left().and_then(|_| set.must_own()) {
+                Ok(()) => (Ok(()), set.leave()),
+                Err(error) => (Err(error), Ok(false)),
+            },
+            false => (committed, set.leave()),
         }
     }
 }

@@ -108,7 +108,7 @@ impl LogSet {
     /// Says for dead processes of the node what they had not said. Whether there was something.
     ///
     /// Costs a load if no process writes, three calls on shared memory for each that does.
-    pub(super) fn carry_left(&self) -> Result<bool> {
+    pub(crate) fn carry_left(&self) -> Result<bool> {
         let Shared::Page(page) = &self.shared else { return Ok(false) };
         let _heir = page.heir().at("lock the shared page of", &self.index_path)?;
         let (uid, mut carried) = (self.container.store.user(), false);
