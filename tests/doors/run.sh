@@ -2,7 +2,7 @@
 # tests/doors/run.sh BUILD_DIR [NAME...]
 #
 # Proves: SEMANTICS.md: each sentence through every door, and on a plain file system; needs root
-# Takes 60 s
+# Takes 200 s
 # One list of behaviours (behaviours.py), each through every door: Rust, C, preload, FUSE, MPI-IO
 # under two MPIs; and on a plain file system, which shows what POSIX does. The table at the end says
 # where each holds, where it cannot be expressed, and where it differs as SEMANTICS.md says. NAME:

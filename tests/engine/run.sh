@@ -2,7 +2,7 @@
 # tests/engine/run.sh BUILD_DIR [TEST...]
 #
 # Proves: the engine and its crates: unit tests, and crates/*/tests: model, power loss, kills, faults, hostile bytes, concurrency
-# Takes 200 s
+# Takes 590 s
 # cargo's tests, of all crates. TEST: a file of crates/plfs/tests or of its directory engine, or
 # words of a test's name: engine/crash, engine/a_sync_survives_power_loss.
 set -u

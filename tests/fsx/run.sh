@@ -2,7 +2,7 @@
 # tests/fsx/run.sh BUILD_DIR [TEST...]
 #
 # Proves: fsx: random operations on one file, in a mount, in one with plain files, and under `plfs run`, agree with fsx's own model; the mount needs root
-# Takes 60 s
+# Takes 10 s
 # Alone: beside fsx on fixed processors Linux 6.18 let processes that could run wait for 20 s (/proc/PID/schedstat), such as the daemon that MPI_Init of Open MPI waits for.
 # fsx, the file system exerciser of crates.io: random operations on one file, and after each a look
 # whether it is what fsx's own model says; in a mount, maps included, and under `BUILD_DIR/bin/plfs

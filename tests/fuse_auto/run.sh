@@ -2,7 +2,7 @@
 # tests/fuse_auto/run.sh BUILD_DIR [TEST...]
 #
 # Proves: the mount with files that are plain until others write them: two mounts of one directory, and what tests/fuse proves of files; needs root
-# Takes 150 s
+# Takes 90 s
 # tests/fuse with the workload auto: plain files that become containers (shared.py), and the tests
 # there of files and programs. Environment and what is installed: as there.
 set -u

@@ -2,7 +2,7 @@
 # tests/mpi_programs/run.sh BUILD_DIR [TEST...]
 #
 # Proves: programs of others and random calls through MPI-IO answer and leave bytes as on a plain file
-# Takes 200 s
+# Takes 310 s
 # Programs of others, and random calls, through the MPI-IO door: each runs direct in a plain
 # directory and under `plfs run --mount`; answers and the bytes of all files must be equal. With
 # T_FULL=1 (make test-mpi) all programs, and on more ranks. TEST: only these, by the first word.

@@ -12,6 +12,13 @@
 extern char **environ;
 
 static _Atomic int stop, failed;
+
+/* A third of `all`, unless everything is asked for. */
+static int rounds(int all)
+{
+	return getenv("T_FULL") ? all : all / 3;
+}
+
 static _Atomic long handled;
 static int shared;
 
@@ -238,7 +245,7 @@ static void freopen_beside_programs(void)
 	pthread_create(&thread, NULL, start_programs, NULL);
 	int moved = 0;
 	FILE *f = fopen("stream", "w");
-	for (int i = 0; i < 3000 && f; i++) {
+	for (int i = 0; i < rounds(3000) && f; i++) {
 		fprintf(f, "%d\n", i);
 		f = freopen(outside, "w", f);
 		moved += !f || lseek(fileno(f), 0, SEEK_CUR) != 0;
@@ -268,7 +275,7 @@ static void two_start_programs(void)
 	posix_spawn_file_actions_adddup2(&actions, fd, 0);
 	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
 	int bad = 0;
-	for (int i = 0; i < 100; i++)
+	for (int i = 0; i < rounds(100); i++)
 		bad += run("exec head -c 5", &actions) != 0;
 	posix_spawn_file_actions_destroy(&actions);
 	stop = 1;
@@ -299,7 +306,7 @@ static void opens_beside_programs(void)
 	for (int t = 0; t < 2; t++)
 		pthread_create(&threads[t], NULL, start_shells, NULL);
 	char c;
-	for (time_t end = time(NULL) + 3; time(NULL) < end;) {
+	for (time_t end = time(NULL) + rounds(3); time(NULL) < end;) {
 		int fds[8], bad = 0;
 		for (int i = 0; i < 8; i++)
 			bad += (fds[i] = open("opens", O_RDWR)) < 0;

@@ -19,6 +19,8 @@ const DEADLINE: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(20);
 /// Data logs on the second of the two targets; the first has the index log as well.
 const SECOND: &str = "/n/.plfs";
+/// Those of a [`Fixture::process_with_two_for_data`] are on the second, and on this one.
+const THIRD: &str = "/o/.plfs";
 /// What moves bytes of data logs.
 const APPENDS: [Op; 2] = [Op::WriteAt, Op::WriteBack];
 
@@ -59,6 +61,20 @@ impl Fixture {
 
     fn process(&self) -> Plfs {
         Plfs::new(Arc::new(self.faults.clone()), self.config())
+    }
+
+    /// One whose files have their data on two backends, and the index logs on the root.
+    fn process_with_two_for_data(&self) -> Plfs {
+        for dir in ["/o", THIRD] {
+            self.memory.mkdir(Path::new(dir), 0o1777).unwrap();
+        }
+        let backends = ["/n", "/o"].map(PathBuf::from).to_vec();
+        let config = Config { backends, ..self.config() };
+        let plfs = Plfs::new(Arc::new(self.faults.clone()), config);
+        plfs.create(Path::new("/m/second"), OpenOptions::create()).unwrap();
+        let layout = Layout { backends: Some(Backends::Listed(vec![1, 2])), ..Layout::default() };
+        plfs.set_directory_layout(Path::new("/m"), Some(&layout)).unwrap();
+        plfs
     }
 
     /// Somebody who has nothing of all that in memory, and meets no fault.
@@ -237,19 +253,11 @@ fn where_all_targets_hang_a_writer_waits() {
 #[test]
 fn what_finds_no_room_elsewhere_waits() {
     let fixture = Fixture::new(false);
-    for dir in ["/o", "/o/.plfs"] {
-        fixture.memory.mkdir(Path::new(dir), 0o1777).unwrap();
-    }
-    let backends = ["/n", "/o"].map(PathBuf::from).to_vec();
-    let config = Config { backends, ..fixture.config() };
-    let plfs = Plfs::new(Arc::new(fixture.faults.clone()), config);
-    plfs.create(Path::new("/m/second"), OpenOptions::create()).unwrap();
+    let plfs = fixture.process_with_two_for_data();
     // The index log has room.
-    let layout = Layout { backends: Some(Backends::Listed(vec![1, 2])), ..Layout::default() };
-    plfs.set_directory_layout(Path::new("/m"), Some(&layout)).unwrap();
     let file = open(&plfs, Path::new("/m/f"));
     let hanging = fixture.faults.hang(SECOND, &APPENDS, 4);
-    fixture.faults.full_below("/o/.plfs", 12 << 20);
+    fixture.faults.full_below(THIRD, 12 << 20);
     let writer = std::thread::spawn(move || {
         for i in 0..PIECES {
             // Who is told that there is no room tries again.
@@ -281,6 +289,31 @@ fn a_target_that_makes_no_files_is_given_up() {
         file.sync().unwrap();
         file.close().unwrap();
         assert!(begun.elapsed() < LONG);
+        fixture.reads("/m/f", PIECES, 0);
+    }
+}
+
+/// On a busy machine both targets were given up, one of which was only slow. So a file was made
+/// without a deadline on the other one, which hung for ever, though the first had answered long
+/// since.
+#[test]
+fn who_waits_as_all_are_given_up_goes_on_where_one_answers() {
+    for (slow, dead) in [(SECOND, THIRD), (THIRD, SECOND)] {
+        let fixture = Fixture::new(false);
+        let plfs = fixture.process_with_two_for_data();
+        let file = open(&plfs, Path::new("/m/f"));
+        let ops = [Op::Open, Op::Mkdir];
+        let [slow, dead] = [slow, dead].map(|path| fixture.faults.hang(path, &ops, 1));
+        let writer = std::thread::spawn(move || {
+            write(&file, 0..PIECES, 0);
+            file.sync().unwrap();
+            file.close().unwrap();
+        });
+        until(|| slow.waiting() > 0 && dead.waiting() > 0);
+        std::thread::sleep(2 * DEADLINE);
+        drop(slow);
+        until(|| writer.is_finished());
+        writer.join().unwrap();
         fixture.reads("/m/f", PIECES, 0);
     }
 }

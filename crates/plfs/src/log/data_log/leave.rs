@@ -1,13 +1,14 @@
 //! Targets that take nothing more: full ones, those that refuse, and those that give no answer.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plfs_format::name::SegmentRef;
 
 use super::{DataLog, Steers, TRIES};
 use crate::error::{Error, Result};
-use crate::log::flusher::{aside, given_up};
+use crate::log::flusher::{aside, given_up, looks_every};
+use crate::store::Errno;
 use crate::store::machine::boot_time_ns;
 use crate::store::rates::{self, Rates};
 use crate::sync::Arc;
@@ -100,16 +101,23 @@ impl DataLog {
         }
     }
 
-    /// The same, and the target's sign, where there is another one that takes the bytes.
+    /// The same, and the target's sign, where there is another one: given up or not.
     pub(super) fn deadline_at(&self, key: &Path) -> Option<(Duration, Arc<Rates>, rates::Target)> {
         let Steers::Yes(steering) = &self.steering else { return None };
         let (deadline, rates) = (self.container.deadline?, steering.rates());
         let target = rates.target(key)?;
-        steering.has_other(target).then(|| (deadline, rates.clone(), target))
+        let is_one_of_several = steering.targets().iter().any(|one| *one != target);
+        is_one_of_several.then(|| (deadline, rates.clone(), target))
+    }
+
+    /// Whether there is another target than this, and it is not given up.
+    fn has_other(&self, than: rates::Target) -> bool {
+        matches!(&self.steering, Steers::Yes(steering) if steering.has_other(than))
     }
 
     /// What `call` gives, which asks the target with this key; an error if that takes too long and
-    /// there is another one.
+    /// there is another one that takes the bytes. Where all others were given up it waits, until
+    /// one of them answers.
     pub(super) fn in_time<T: Send + 'static>(
         &self,
         key: &Path,
@@ -117,10 +125,21 @@ impl DataLog {
         call: impl FnOnce() -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let Some((deadline, rates, target)) = self.deadline_at(key) else { return call() };
-        if rates.is_fenced(target) {
+        if rates.is_fenced(target) && self.has_other(target) {
             return Err(given_up(op, path));
         }
-        aside(call).wait_for(deadline).unwrap_or_else(|| {
+        let (begun, sign) = (Instant::now(), rates.clone());
+        let call = move || {
+            let done = call();
+            // It was given up for this. That something is not there is an answer, too.
+            let answers = done.as_ref().map_or_else(|it| it.errno() == Errno::NOENT, |_| true);
+            if answers && begun.elapsed() >= deadline {
+                sign.unfence(target);
+            }
+            done
+        };
+        let is_over = || begun.elapsed() >= deadline && self.has_other(target);
+        aside(call).wait(looks_every(deadline), is_over).unwrap_or_else(|| {
             rates.fence(target);
             Err(given_up(op, path))
         })
@@ -128,6 +147,9 @@ impl DataLog {
 
     /// Whether a target was given up, and there is another one.
     pub(super) fn is_left(&self, key: &Path) -> bool {
-        self.is_fenced(key) && self.deadline_at(key).is_some()
+        let is_left = |(_, rates, target): (_, Arc<Rates>, _)| {
+            rates.is_fenced(target) && self.has_other(target)
+        };
+        self.deadline_at(key).is_some_and(is_left)
     }
 }
