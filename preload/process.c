@@ -24,6 +24,7 @@ int64_t share_with_process(enum shared shared)
 		return 0;
 	int saved = errno;
 	int64_t rc = commit_all();
+	PLFS(plfs_door_hold_all());
 	hand_over_all(shared, "inherited by another program");
 	locks_before_fork();
 	fd_share_descriptions();

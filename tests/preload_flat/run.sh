@@ -17,7 +17,7 @@ wanted=" $* "
 . "$here/../lib.sh"
 
 # Not t_syscall: openat2 with limits. Not s_java, s_mpi: nothing of names.
-same="s_archive s_coreutils s_cxx s_fio s_fortran s_git s_perl s_python s_shell s_shell2 t_aio
+same="s_archive s_coreutils s_cxx s_fio s_fortran s_git s_perl s_python s_removed s_shell s_shell2 t_aio
     t_description t_errno t_exec t_first t_fork_size t_forks t_found t_handlers t_leaves t_limits t_lock
     t_lock_passed t_lock_shared t_mmap t_mode0 t_names t_no_file t_noticed t_open t_passed t_process t_rw t_search t_signal t_spawn t_stack t_stdio t_stream t_threads t_variants t_wide"
 # What a run leaves out here it has in tests/preload_small, if that has it.

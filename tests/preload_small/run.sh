@@ -20,7 +20,7 @@ wanted=" $* "
 # t_lock_passed, t_variants: locks.
 # Not t_open: O_PATH. Not t_exec: errors of a descriptor that is executed and is no program. Not
 # t_rw: where holes are. Not t_syscall: openat2 with limits. Not s_java, s_mpi: nothing of files.
-same="s_coreutils s_cxx s_fio s_fortran s_git s_perl s_shell t_aio t_description t_errno t_first t_fork_size t_forks
+same="s_coreutils s_cxx s_fio s_fortran s_git s_perl s_removed s_shell t_aio t_description t_errno t_first t_fork_size t_forks
     t_found t_handlers t_leaves t_limits t_mmap t_mode0 t_process t_search t_signal t_spawn t_stack t_stdio t_stream t_threads
     t_wide"
 # What a run leaves out here it has in tests/preload_flat.

@@ -267,6 +267,12 @@ void plfs_door_at_exit(void (*leave)(void));
 int plfs_door_end(void);
 
 /**
+ * The process is about to start a program, which may remove the last name of a file that is open
+ * here: that one keeps its data.
+ */
+int plfs_door_hold_all(void);
+
+/**
  * The program has changed RLIMIT_FSIZE.
  */
 void plfs_door_size_limit_changed(void);

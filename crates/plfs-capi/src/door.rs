@@ -754,6 +754,16 @@ pub extern "C" fn plfs_door_end() -> c_int {
     at_the_end(|| plfs()?.exit().map(|()| 0).map_err(Failure::from)) as c_int
 }
 
+/// The process is about to start a program, which may remove the last name of a file that is open
+/// here: that one keeps its data.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_hold_all() -> c_int {
+    call(|| {
+        plfs()?.hold_all();
+        Ok(0)
+    }) as c_int
+}
+
 /// The program has changed RLIMIT_FSIZE.
 #[unsafe(no_mangle)]
 pub extern "C" fn plfs_door_size_limit_changed() {

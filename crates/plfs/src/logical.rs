@@ -816,13 +816,14 @@ impl LogicalFile {
     }
 
     /// Commits, and holds the container by a lock from now on: a child inherits that, and not the
-    /// mark.
+    /// mark. What was not used yet it holds if it can: the child may remove its last name.
     pub(crate) fn before_fork(&self) -> Result<()> {
         let committed = self.commit(Durability::Visible);
         let mut guard = lock(&self.guard);
         guard.is_forked = true;
+        let held = self.lock_container(&mut guard);
         match self.is_at(Stage::Joined) {
-            true => committed.and(self.lock_container(&mut guard)),
+            true => committed.and(held),
             false => committed,
         }
     }

@@ -640,6 +640,14 @@ impl Plfs {
         self.all_open().into_iter().map(removed).fold(left, Result::and)
     }
 
+    /// In a process that is about to start a program, which may remove the last name of a file that
+    /// this one has opened: holds every open file as [`File::hold`] does, if it can.
+    pub fn hold_all(&self) {
+        for file in self.all_open() {
+            let _ = file.hold();
+        }
+    }
+
     /// In a process that is about to fork: commits every open file, and sees to it that what the
     /// child inherits keeps the data of files whose last name goes.
     pub fn before_fork(&self) -> Result<()> {
