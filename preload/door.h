@@ -267,6 +267,8 @@ bool path_is_ours(int dirfd, const char *path, int at_flags);
 void path_start(void);
 /* So that no other thread is about to: the child of a fork would wait for it. */
 void path_know_managed(void);
+/* The working directory may be another one, or have another name. */
+void path_moved(void);
 /* Writes and gives the path of /proc that leads to what is open as `fd`. */
 #define FD_PATH_ROOM sizeof "/proc/thread-self/fd/2147483647"
 char *fd_path(char path[FD_PATH_ROOM], int fd);

@@ -5,7 +5,8 @@
 #include <sys/sysmacros.h>
 
 /* After a native stat: replaces the size by the logical one if the file is a name. If this user may
- * not read the container, the kernel's answer stays. */
+ * not read the container, the kernel's answer stays; it is no answer where there was only no
+ * descriptor for a look. */
 static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct stat *st)
 {
 	if (rc == 0 && (S_ISDIR(st->st_mode) || S_ISLNK(st->st_mode))) {
@@ -18,9 +19,9 @@ static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct st
 	if (rc != 0 || door_thread.inside || !stat_may_be_name(st))
 		return rc;
 	int saved = errno;
-	to_errno(PLFS(plfs_door_fix_stat(dirfd, path, at_flags, st)));
+	int64_t fixed = PLFS(plfs_door_fix_stat(dirfd, path, at_flags, st));
 	errno = saved;
-	return 0;
+	return fixed == -EMFILE || fixed == -ENFILE || fixed == -ENOMEM ? (int)to_errno(fixed) : 0;
 }
 
 /* What is said of what no program sees. */
@@ -251,15 +252,15 @@ EXPORT int statx(
 	struct ofd *o = by_number && (is_nameless || !fd_is_reader(dirfd)) ? ofd_get(dirfd) : NULL;
 	if (o && !is_nameless && OFD_IS_PLAIN(o)) {
 		ofd_put(o);
-		fix_stat(0, dirfd, NULL, AT_EMPTY_PATH, &st);
+		rc = fix_stat(0, dirfd, NULL, AT_EMPTY_PATH, &st);
 	} else if (o) {
-		rc = PLFS(plfs_fstat(o->file, &st));
+		rc = (int)to_errno(PLFS(plfs_fstat(o->file, &st)));
 		ofd_put(o);
-		if (rc < 0)
-			return (int)to_errno(rc);
 	} else {
-		fix_stat(0, dirfd, path, at_flags, &st);
+		rc = fix_stat(0, dirfd, path, at_flags, &st);
 	}
+	if (rc < 0)
+		return rc;
 	x->stx_size = (uint64_t)st.st_size;
 	x->stx_blocks = (uint64_t)st.st_blocks;
 	x->stx_blksize = (uint32_t)st.st_blksize;
@@ -614,7 +615,7 @@ static bool rename_is_ours(int old_dir, const char *old, int new_dir, const char
 /* A directory above the working directory may have been renamed. */
 static int renamed(int64_t rc)
 {
-	plfs_door_moved();
+	path_moved();
 	return (int)rc;
 }
 

@@ -187,19 +187,26 @@ static int chdir_at(const char *path)
 	return rc;
 }
 
+void path_moved(void)
+{
+	int saved = errno;
+	PLFS(plfs_door_moved());
+	errno = saved;
+}
+
 /* Opens do not ask for the working directory each time. */
 EXPORT int chdir(const char *path)
 {
 	int rc = chdir_at(path);
 	if (rc < 0 && path_is_unknown(AT_FDCWD, path, 0))
 		errno = ENOTDIR;
-	plfs_door_moved();
+	path_moved();
 	return rc;
 }
 
 EXPORT int fchdir(int fd)
 {
 	int rc = REAL(fchdir)(fd);
-	plfs_door_moved();
+	path_moved();
 	return rc;
 }

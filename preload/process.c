@@ -204,7 +204,7 @@ EXPORT int daemon(int nochdir, int noclose)
 	for (int fd = 0; fd < 3 && !noclose; fd++)
 		door_leave_number(fd);
 	int rc = REAL(daemon)(nochdir, noclose);
-	plfs_door_moved();
+	path_moved();
 	after_fork(getpid() != parent);
 	if (rc == 0 && !noclose)
 		for (int fd = 0; fd < 3; fd++)

@@ -284,6 +284,13 @@ int main(int argc, char **argv)
 			strcat(wanted, "second");
 		else
 			WANT(is_full);
+		/* It said 4093 bytes, which is what the name has. */
+		struct stat st;
+		struct statx x;
+		WANT(stat(name, &st) == 0 ? st.st_size == (off_t)strlen(wanted) : errno == EMFILE);
+		WANT(lstat(name, &st) == 0 ? st.st_size == (off_t)strlen(wanted) : errno == EMFILE);
+		WANT(statx(AT_FDCWD, name, 0, STATX_SIZE, &x) == 0 ? x.stx_size == strlen(wanted)
+								 : errno == EMFILE);
 		if (how & 4)
 			WANT(fsync(fd) == 0 || errno == EMFILE);
 		if (how & 8)

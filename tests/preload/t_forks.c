@@ -28,11 +28,24 @@ static void *make_files(void *wrong)
 	return NULL;
 }
 
+/* A chdir in a process that knows a directory of small files took a lock which a fork beside it
+ * left to the child, that waited for it for ever. */
+static void *change_directory(void *failed)
+{
+	for (int i = 0; !atomic_load(&done); i++) {
+		*(int *)failed += chdir(".") != 0;
+		if (i % 100 == 0)
+			usleep(100);
+	}
+	return NULL;
+}
+
 int main(void)
 {
-	pthread_t thread;
-	int wrong = 0, failed = 0;
+	pthread_t thread, other;
+	int wrong = 0, failed = 0, stayed = 0;
 	pthread_create(&thread, NULL, make_files, &wrong);
+	pthread_create(&other, NULL, change_directory, &stayed);
 	for (int i = 0; i < FORKS; i++) {
 		pid_t pid = fork();
 		if (pid == 0) {
@@ -43,6 +56,8 @@ int main(void)
 	}
 	atomic_store(&done, 1);
 	pthread_join(thread, NULL);
+	pthread_join(other, NULL);
+	R(stayed);
 	R(failed);
 	R(wrong);
 	return 0;

@@ -66,7 +66,7 @@ int plfs_door_opens_managed(int dirfd, const char *path);
 /**
  * The working directory may have been changed, or a directory renamed.
  */
-void plfs_door_moved(void);
+int plfs_door_moved(void);
 
 /* --- The managed directory that nobody has named (preload/) --- */
 

@@ -13,7 +13,7 @@ use plfs_core::store::{fd_path, own_proc};
 use syscalls::{Sysno, syscall2};
 
 use crate::flat;
-use crate::{Result, heap, here, link_of, plfs_if_there, where_it_leads};
+use crate::{Result, call, heap, here, link_of, plfs_if_there, where_it_leads};
 
 /// Room on the stack for the directory that a relative path begins at. Every open and stat of a
 /// program comes here, signal handlers' and those of threads with 16 KiB of stack, too; a longer
@@ -170,10 +170,15 @@ unsafe fn looks_managed(dirfd: c_int, path: *const c_char) -> bool {
 
 /// The working directory may have been changed, or a directory renamed.
 #[unsafe(no_mangle)]
-pub extern "C" fn plfs_door_moved() {
+pub extern "C" fn plfs_door_moved() -> c_int {
     here::moved();
-    if let Some(plfs) = plfs_if_there() {
-        plfs.forget_packs_seen();
+    match plfs_if_there().filter(|plfs| plfs.knows_packs()) {
+        // As a call: a fork at this moment would leave its lock to a child that has no such thread.
+        Some(plfs) => call(|| {
+            plfs.forget_packs_seen();
+            Ok(0)
+        }) as c_int,
+        None => 0,
     }
 }
 

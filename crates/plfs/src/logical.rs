@@ -94,6 +94,8 @@ pub(crate) struct LogicalFile {
     /// Held with a shared lock while the file is open, so that unlink in another process leaves
     /// the container to us. The founder of a log set in a crowd does without it: its mark does.
     guard: Mutex<Guard>,
+    /// For the child of a fork: why it lacks what its parent had written before.
+    lacks: OnceLock<Error>,
     /// This process removed a name of the file while it was open.
     pub(crate) nameless: AtomicBool,
     /// A [`Times`].
@@ -126,6 +128,8 @@ struct Guard {
     hold: Option<Hold>,
     /// The process has forked: the child has the lock too, and relies on nothing else.
     is_forked: bool,
+    /// Why what was written before the last fork is not in the logs.
+    uncommitted: Option<Error>,
 }
 
 /// When the file is committed next, if nobody does it before.
@@ -245,6 +249,7 @@ impl LogicalFile {
             stage: AtomicU8::new(Stage::Shared as u8),
             creation: Mutex::new(None),
             guard: Mutex::default(),
+            lacks: OnceLock::new(),
             nameless: AtomicBool::new(false),
             times: AtomicU8::new(Times::AsFound as u8),
             ahead: OnceLock::new(),
@@ -332,8 +337,15 @@ impl LogicalFile {
         Ok(())
     }
 
+    /// An error in the child of a fork, if its parent had written what is not in the logs.
+    #[inline]
+    fn must_have_all(&self) -> Result<()> {
+        self.lacks.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
     /// The index, with everything in it that a read must see.
     pub(crate) fn index(&self) -> Result<RwLockReadGuard<'_, Option<Box<Index>>>> {
+        self.must_have_all()?;
         // What a failure took is in no log: without it older bytes would show.
         let dirty = || match self.is_at(Stage::Joined) {
             true => read(&self.writer)
@@ -492,7 +504,7 @@ impl LogicalFile {
             &self.config,
             identity,
             self.ahead.get_or_init(Arc::default).clone(),
-        ));
+        )?);
         *slot = Some(writer.clone());
         self.advance(Stage::Joined);
         let mut guard = lock(&self.guard);
@@ -546,6 +558,7 @@ impl LogicalFile {
 
     /// Size with this process's own writes, and the totals as of the last commits.
     pub(crate) fn size(&self) -> Result<(u64, Totals)> {
+        self.must_have_all()?;
         let (mut totals, mut end) = Ahead::beside(&self.ahead, || self.totals())?;
         let writer = if end > totals.size { read(&self.writer).clone() } else { None };
         if writer.is_some_and(|writer| !matches!(writer.is_cut(), Ok(false))) {
@@ -571,6 +584,9 @@ impl LogicalFile {
         resize: Option<Resize<'_>>,
     ) -> Result<Option<u64>> {
         let sync = promise == Durability::Durable;
+        if sync {
+            self.must_have_all()?;
+        }
         let Some(writer) = read(&self.writer).clone() else {
             if sync {
                 self.sessions.sync(&self.container, None)?;
@@ -821,6 +837,7 @@ impl LogicalFile {
         let committed = self.commit(Durability::Visible);
         let mut guard = lock(&self.guard);
         guard.is_forked = true;
+        guard.uncommitted = committed.as_ref().err().cloned();
         let held = self.lock_container(&mut guard);
         match self.is_at(Stage::Joined) {
             true => committed.and(held),
@@ -838,6 +855,12 @@ impl LogicalFile {
             ahead.forget();
         }
         if let Some(writer) = write(&self.writer).take() {
+            // Only the parent has it, and may commit it later, or not.
+            if let Some(error) = lock(&self.guard).uncommitted.take()
+                && (writer.has_uncommitted() || writer.check().is_err())
+            {
+                let _ = self.lacks.set(error);
+            }
             // What was written before the fork counts for a sync of the child.
             if writer.is_unsynced() {
                 self.sessions.leave_unsynced(&self.container, writer.set().id());
@@ -853,6 +876,16 @@ impl LogicalFile {
     pub(crate) fn leave(&self) -> Result<()> {
         let _alone = self.committing.get().map(|committing| lock(committing));
         self.leave_alone()
+    }
+
+    /// The same for a process that is about to end: what it finds no descriptor to commit with its
+    /// journal keeps for who comes next.
+    pub(crate) fn leave_at_end(&self) -> Result<()> {
+        let is_kept = || read(&self.writer).as_ref().is_none_or(|writer| writer.has_journal());
+        match self.leave() {
+            Err(error) if error.is_passing() && is_kept() => Ok(()),
+            left => left,
+        }
     }
 
     /// [`LogicalFile::leave`] while the thread of `autocommit` is kept away.

@@ -634,7 +634,11 @@ impl Plfs {
     /// [`Plfs::leave_all`], and gives up files that have no name any more: for a process that is
     /// about to end.
     pub fn exit(&self) -> Result<()> {
-        let left = self.leave_all();
+        // What was written to a plain file is in it.
+        let looked = Error::unless_passing(self.look_at_plain()).and(self.leave_packs());
+        let leave = |file: Arc<LogicalFile>| file.leave_at_end();
+        let left = self.all_open().into_iter().map(leave).fold(looked, Result::and);
+        log::forget_spare_journals();
         // What has no name and stays `plfs check` removes.
         let removed = |file: Arc<LogicalFile>| Error::unless_passing(file.remove_if_nameless());
         self.all_open().into_iter().map(removed).fold(left, Result::and)

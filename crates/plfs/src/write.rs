@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use crate::config::Config;
 use crate::container::Container;
-use crate::error::{At, Error, Result};
+use crate::error::{At, Error, Result, is_of_descriptors};
 use crate::log::{DataLog, Durability, Era, Journal, LogSet, Moved, Placed, Records, TakenTo};
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Time};
@@ -202,25 +202,42 @@ pub struct Written {
 }
 
 impl Writer {
-    /// A writer in the node's log set, which notes in `ahead` how far it has written.
+    /// A writer in the node's log set, which notes in `ahead` how far it has written. A
+    /// [passing](Error::is_passing) error if there is no descriptor for its journal.
     pub fn new(
         container: Arc<Container>,
         set: LogSet,
         config: &Config,
         identity: Identity,
         ahead: Arc<Ahead>,
-    ) -> Writer {
+    ) -> Result<Writer> {
+        let begun = set.begin_journal(identity.writer, config.buffer_bytes);
         let set = Arc::new(set);
         let boot = container.store.boot(container.root());
         let failed = Arc::new(AtomicBool::new(false));
         let mut data = DataLog::new(container, set.clone(), config.buffer_bytes);
-        let journal = set.begin_journal(identity.writer, config.buffer_bytes).filter(|journal| {
-            let is_kept = data.keep_in(journal);
-            if !is_kept {
-                set.end_journal(journal.clone());
+        let kept = begun.and_then(|journal| {
+            let Some(journal) = journal else { return Ok(None) };
+            match data.keep_in(&journal) {
+                Ok(()) => Ok(Some(journal)),
+                Err(errno) => {
+                    let path = journal.path();
+                    set.end_journal(journal);
+                    match is_of_descriptors(errno) {
+                        true => Err(errno).at("make the journal", &path),
+                        false => Ok(None),
+                    }
+                }
             }
-            is_kept
         });
+        let journal = match kept {
+            Ok(journal) => journal,
+            Err(error) => {
+                drop(data);
+                let _ = Arc::into_inner(set).map(LogSet::leave);
+                return Err(error);
+            }
+        };
         let state = State {
             data,
             records: Records::new(journal.clone()),
@@ -236,7 +253,7 @@ impl Writer {
             appended: 0,
             written: 0,
         };
-        Writer {
+        Ok(Writer {
             set,
             boot,
             ahead,
@@ -247,7 +264,7 @@ impl Writer {
             committing: Mutex::default(),
             journal,
             state: Mutex::new(state),
-        }
+        })
     }
 
     /// The node's log set.
@@ -603,6 +620,11 @@ impl Writer {
             .close()
             .and_then(|()| self.set.close_index())
             .map_err(|error| state.poison_unless_passing(error))
+    }
+
+    /// Whether an heir has what no commit has.
+    pub fn has_journal(&self) -> bool {
+        self.journal.is_some()
     }
 
     /// Whether index blocks of this process are not durable.

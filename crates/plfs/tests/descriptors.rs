@@ -543,3 +543,43 @@ fn what_the_dead_wrote_is_read_or_an_error_where_there_is_no_descriptor() {
         }
     });
 }
+
+/// What a process writes is in its journal until it commits, for who comes after a SIGKILL. One
+/// that found no descriptor to make it with went on without one for good, so that all which it
+/// wrote between two commits went with it. A write that finds none fails now.
+#[test]
+fn what_is_written_where_there_are_few_descriptors_outlives_its_process() {
+    const NAME: &str = "what_is_written_where_there_are_few_descriptors_outlives_its_process";
+    const WRITER: &str = "PLFS_TEST_DESCRIPTORS_WRITER";
+    with_limit(NAME, 512, |dir| {
+        let path = |i: usize| dir.join(format!("f{i}"));
+        if std::env::var_os(WRITER).is_some() {
+            let (plfs, mut files) = (process(), Vec::new());
+            for i in 0..100 {
+                let file = open(&plfs, &path(i));
+                let all = || std::iter::from_fn(|| fs::File::open("/dev/null").ok());
+                let mut taken: Vec<_> = all().collect();
+                taken.truncate(taken.len() - i % 10);
+                match file.write_at(&[7; 222], 0) {
+                    Ok(written) => print!("f{i}={written} "),
+                    Err(error) => assert_eq!(error.errno(), Errno::MFILE, "{error}"),
+                }
+                files.push(file);
+            }
+            std::io::Write::flush(&mut std::io::stdout()).unwrap();
+            std::process::abort();
+        }
+        let killed = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--test-threads=1", "--nocapture"])
+            .env(WRITER, "")
+            .output()
+            .unwrap();
+        assert!(killed.status.code().is_none(), "{killed:?}");
+        let said = String::from_utf8(killed.stdout).unwrap();
+        let written = (0..100).filter(|i| said.contains(&format!("f{i}=222 "))).collect::<Vec<_>>();
+        assert!(written.len() > 20, "{said}");
+        for i in written {
+            assert_eq!(content(&process(), &path(i), 222), [7; 222], "f{i}");
+        }
+    });
+}

@@ -250,14 +250,10 @@ impl DataLog {
     }
 
     /// Bytes that the store does not have are in this journal from now on; nothing was written yet.
-    /// False: there is no memory for that.
-    pub fn keep_in(&mut self, journal: &Arc<Journal>) -> bool {
-        let buffer = Buffer::of(journal);
-        let is_kept = buffer.is_some();
-        if let Some(buffer) = buffer {
-            (self.buffer, self.journal) = (buffer, Some(journal.clone()));
-        }
-        is_kept
+    /// NOSPC: there is no memory for that.
+    pub fn keep_in(&mut self, journal: &Arc<Journal>) -> store::Result<()> {
+        (self.buffer, self.journal) = (Buffer::of(journal)?, Some(journal.clone()));
+        Ok(())
     }
 
     /// What a segment number of this log means.

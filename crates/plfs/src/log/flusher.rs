@@ -275,7 +275,7 @@ impl InFlight {
     pub(super) fn next_of(&self, journal: &Arc<Journal>) -> Option<Buffer> {
         let mut state = lock(&self.state);
         loop {
-            let next = Buffer::of(journal);
+            let next = Buffer::of(journal).ok();
             if next.is_some() || state.jobs == 0 {
                 return next;
             }

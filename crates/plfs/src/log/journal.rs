@@ -17,9 +17,9 @@ use plfs_format::index_log::{Repeat, nest_end};
 use plfs_format::name::SegmentRef;
 use plfs_index::{Folder, HOLE, Run, Stamped};
 
-use crate::store::Result;
 use crate::store::locked_memory::{Inherited, LockedMemory, NUMBERS_BYTES, Part};
 use crate::store::machine::random_u64;
+use crate::store::{Errno, Result};
 use crate::sync::plain::Mutex;
 use crate::sync::plain::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Arc, Word, plain};
@@ -115,17 +115,18 @@ impl Drop for Allocated {
 }
 
 impl Allocated {
-    /// Memory for `[from, from + bytes)`. False: there is none.
-    fn allocate(&mut self, from: usize, bytes: usize, budget_bytes: usize) -> bool {
+    /// Memory for `[from, from + bytes)`. NOSPC if there is none.
+    fn allocate(&mut self, from: usize, bytes: usize, budget_bytes: usize) -> Result<()> {
         let held = HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
-        let fits =
-            held.saturating_add(bytes) <= budget_bytes && self.memory.allocate(from, bytes).is_ok();
-        if fits {
-            self.bytes += bytes;
-        } else {
-            HELD_BYTES.fetch_sub(bytes, Ordering::Relaxed);
+        let allocated = match held.saturating_add(bytes) <= budget_bytes {
+            true => self.memory.allocate(from, bytes),
+            false => Err(Errno::NOSPC),
+        };
+        match allocated {
+            Ok(()) => self.bytes += bytes,
+            Err(_) => drop(HELD_BYTES.fetch_sub(bytes, Ordering::Relaxed)),
         }
-        fits
+        allocated
     }
 }
 
@@ -171,6 +172,11 @@ impl Journal {
         self.number
     }
 
+    /// Where it is.
+    pub fn path(&self) -> PathBuf {
+        self.memory.path()
+    }
+
     /// Ends it: nothing in it is needed any more.
     pub(super) fn end(self: Arc<Self>) {
         let memory = self.memory.clone();
@@ -206,22 +212,21 @@ impl Journal {
     }
 
     fn allocate(&self, from: usize, bytes: usize) -> bool {
-        plain::lock(&self.has).allocate(from, bytes, self.budget_bytes)
+        plain::lock(&self.has).allocate(from, bytes, self.budget_bytes).is_ok()
     }
 
-    /// An empty buffer that nobody uses; `None` if there is none.
-    fn take_buffer(self: &Arc<Self>) -> Option<Buffer> {
+    /// An empty buffer that nobody uses; NOSPC if there is none.
+    fn take_buffer(self: &Arc<Self>) -> Result<Buffer> {
         let mut has = plain::lock(&self.has);
-        let number = has.buffers.iter().position(|slot| !slot.is_used)?;
+        let free = has.buffers.iter().position(|slot| !slot.is_used);
+        let number = free.ok_or(Errno::NOSPC)?;
         if has.buffers[number].allocated == 0 {
             // The first one that each writer needs.
             let budget_bytes = if number == 0 { usize::MAX } else { self.budget_bytes };
-            if !has.allocate(data_of(number), BEGINS_WITH, budget_bytes) {
-                return None;
-            }
+            has.allocate(data_of(number), BEGINS_WITH, budget_bytes)?;
             has.buffers[number].allocated = BEGINS_WITH;
         }
-        let part = self.memory.take(data_of(number), BUFFER_MAX)?;
+        let part = self.memory.take(data_of(number), BUFFER_MAX).ok_or(Errno::NOSPC)?;
         has.buffers[number].is_used = true;
         let memory = Memory::Shared {
             journal: self.clone(),
@@ -229,7 +234,7 @@ impl Journal {
             part,
             capacity: has.buffers[number].allocated,
         };
-        Some(Buffer::with(memory))
+        Ok(Buffer::with(memory))
     }
 
     /// The word that says which bytes of a buffer count, and for which of its places.
@@ -289,8 +294,8 @@ impl Buffer {
         Buffer { memory, begin: 0, end: 0, is_kept: AtomicBool::new(false) }
     }
 
-    /// An empty one of the journal; `None` if all are used, or there is no memory for it.
-    pub fn of(journal: &Arc<Journal>) -> Option<Buffer> {
+    /// An empty one of the journal; NOSPC if all are used, or there is no memory for it.
+    pub fn of(journal: &Arc<Journal>) -> Result<Buffer> {
         journal.take_buffer()
     }
 

@@ -1337,6 +1337,39 @@ fn a_close_that_finds_no_descriptor_loses_nothing() {
     assert!(failed * 3 < struck_in_all, "{failed} of {struck_in_all} closes failed");
 }
 
+/// What a process had written when it forked found no room in the logs. Its child read what had
+/// been there before, and its fsync was a success.
+#[test]
+fn a_child_is_told_what_its_parent_could_not_commit() {
+    let (memory, node) = (memory(), Node::new());
+    let path = Path::new("/m/f");
+    let store = FaultStore::new(Arc::new(memory.clone()));
+    let plfs = node.process(Arc::new(store.clone()));
+    let [file, other] = ["/m/f", "/m/g"].map(|path| open(&plfs, Path::new(path)).unwrap());
+    for file in [&file, &other] {
+        file.write_at(b"before", 0).unwrap();
+        file.sync().unwrap();
+    }
+    file.write_at(b"behind", 0).unwrap();
+    store.full_at("/m", 1);
+    assert_eq!(plfs.before_fork().unwrap_err().errno(), Errno::NOSPC);
+    // From here on it is the child.
+    plfs.after_fork_in_child();
+    let mut found = [0; 6];
+    assert_eq!(file.read_at(&mut found, 0).unwrap_err().errno(), Errno::NOSPC);
+    assert_eq!(file.len().unwrap_err().errno(), Errno::NOSPC);
+    assert_eq!(file.sync().unwrap_err().errno(), Errno::NOSPC);
+    // It may start a program, which makes room perhaps.
+    plfs.leave_all().unwrap();
+    assert_eq!(other.read_at(&mut found, 0).unwrap(), 6);
+    assert_eq!(found, *b"before");
+    drop((file, other));
+    store.reset();
+    let mut found = [0; 6];
+    let file = open(&node.process(Arc::new(memory)), path).unwrap();
+    assert_eq!(file.read_at(&mut found, 0).unwrap(), 6);
+}
+
 /// The logs of a writer are closed where other threads find no descriptor. When it closed its file
 /// then, and found none to open them again, the close failed with EMFILE, and what was written was
 /// lost. Now it is left as a process leaves it that dies: whoever opens the file next has it.

@@ -55,15 +55,16 @@ fn set_bits(words: &[Word; WORDS]) -> impl Iterator<Item = usize> + '_ {
 
 impl LogSet {
     /// A journal for a writer of this process; `None` where the processes of the node share no
-    /// memory, or too little, or commit all at once.
-    pub fn begin_journal(&self, writer: u32, budget_bytes: usize) -> Option<Arc<Journal>> {
+    /// memory, or too little, or commit all at once. An error if there is only no descriptor to
+    /// make it with: without one what is written would go with the process.
+    pub fn begin_journal(&self, writer: u32, budget_bytes: usize) -> Result<Option<Arc<Journal>>> {
         // Who explores schedules would explore little else.
         if cfg!(feature = "shuttle") {
-            return None;
+            return Ok(None);
         }
-        let Shared::Page(page) = &self.shared else { return None };
+        let Shared::Page(page) = &self.shared else { return Ok(None) };
         if page.tray_bytes() > 0 {
-            return None;
+            return Ok(None);
         }
         let uid = self.container.store.user();
         let _acting = self.container.store.act();
@@ -76,18 +77,21 @@ impl LogSet {
             }
             let path = path_of(page.path(), number);
             match Journal::create(&path, number, uid, (self.nonce, writer), budget_bytes) {
-                Ok(journal) => return Some(Arc::new(journal)),
+                Ok(journal) => return Ok(Some(Arc::new(journal))),
                 // Of a process that lives in another tenancy, and will find out.
                 Err(Errno::EXIST) => {
                     page.words()[word].fetch_and(!bit, Ordering::SeqCst);
                 }
-                Err(_) => {
+                Err(errno) => {
                     page.words()[word].fetch_and(!bit, Ordering::SeqCst);
-                    return None;
+                    return match is_of_descriptors(errno) {
+                        true => Err(errno).at("make the journal", &path),
+                        false => Ok(None),
+                    };
                 }
             }
         }
-        None
+        Ok(None)
     }
 
     /// Ends a journal with nothing in it that is needed.
