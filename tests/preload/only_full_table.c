@@ -290,7 +290,7 @@ int main(int argc, char **argv)
 		WANT(stat(name, &st) == 0 ? st.st_size == (off_t)strlen(wanted) : errno == EMFILE);
 		WANT(lstat(name, &st) == 0 ? st.st_size == (off_t)strlen(wanted) : errno == EMFILE);
 		WANT(statx(AT_FDCWD, name, 0, STATX_SIZE, &x) == 0 ? x.stx_size == strlen(wanted)
-								 : errno == EMFILE);
+								   : errno == EMFILE);
 		if (how & 4)
 			WANT(fsync(fd) == 0 || errno == EMFILE);
 		if (how & 8)
