@@ -625,8 +625,17 @@ impl Plfs {
     /// Commits every open file and gives up its log set, as if all were closed; a later write joins
     /// again. For a process that is about to end or to become another program.
     pub fn leave_all(&self) -> Result<()> {
-        let looked = self.look_at_plain().and(self.leave_packs());
-        let left = self.all_open().into_iter().map(|file| file.leave()).fold(looked, Result::and);
+        self.leave_each(self.look_at_plain(), LogicalFile::leave)
+    }
+
+    /// Leaves the packs and, by `leave`, each open file, after a look at plain ones.
+    fn leave_each(
+        &self,
+        looked: Result<()>,
+        leave: impl Fn(&LogicalFile) -> Result<()>,
+    ) -> Result<()> {
+        let looked = looked.and(self.leave_packs());
+        let left = self.all_open().iter().map(|file| leave(file)).fold(looked, Result::and);
         log::forget_spare_journals();
         left
     }
@@ -635,10 +644,8 @@ impl Plfs {
     /// about to end.
     pub fn exit(&self) -> Result<()> {
         // What was written to a plain file is in it.
-        let looked = Error::unless_passing(self.look_at_plain()).and(self.leave_packs());
-        let leave = |file: Arc<LogicalFile>| file.leave_at_end();
-        let left = self.all_open().into_iter().map(leave).fold(looked, Result::and);
-        log::forget_spare_journals();
+        let looked = Error::unless_passing(self.look_at_plain());
+        let left = self.leave_each(looked, LogicalFile::leave_at_end);
         // What has no name and stays `plfs check` removes.
         let removed = |file: Arc<LogicalFile>| Error::unless_passing(file.remove_if_nameless());
         self.all_open().into_iter().map(removed).fold(left, Result::and)

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use crate::config::Config;
 use crate::container::Container;
-use crate::error::{At, Error, Result, is_of_descriptors};
+use crate::error::{At, Error, Result};
 use crate::log::{DataLog, Durability, Era, Journal, LogSet, Moved, Placed, Records, TakenTo};
 use crate::store::machine::{ProcessFacts, boot_id, host_name, random_u64};
 use crate::store::{self, Time};
@@ -223,10 +223,7 @@ impl Writer {
                 Err(errno) => {
                     let path = journal.path();
                     set.end_journal(journal);
-                    match is_of_descriptors(errno) {
-                        true => Err(errno).at("make the journal", &path),
-                        false => Ok(None),
-                    }
+                    LogSet::does_without_journal(errno, &path).map(|()| None)
                 }
             }
         });

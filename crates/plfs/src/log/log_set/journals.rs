@@ -84,14 +84,20 @@ impl LogSet {
                 }
                 Err(errno) => {
                     page.words()[word].fetch_and(!bit, Ordering::SeqCst);
-                    return match is_of_descriptors(errno) {
-                        true => Err(errno).at("make the journal", &path),
-                        false => Ok(None),
-                    };
+                    return LogSet::does_without_journal(errno, &path).map(|()| None);
                 }
             }
         }
         Ok(None)
+    }
+
+    /// Whether a writer goes on though its journal cannot be made at `path`: an error if there is
+    /// only no descriptor.
+    pub fn does_without_journal(errno: Errno, path: &Path) -> Result<()> {
+        match is_of_descriptors(errno) {
+            true => Err(errno).at("make the journal", path),
+            false => Ok(()),
+        }
     }
 
     /// Ends a journal with nothing in it that is needed.
