@@ -526,8 +526,8 @@ bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char 
 
 /* process.c */
 /* Called before another program shares our descriptions: commits, lets the program find them, and
- * lets plain files stay plain that it may write: all, or those that an exec leaves open. Gives the
- * error of the commit. */
+ * lets plain files stay plain that it may write: all, or those that an exec leaves open. Holds the
+ * files, whose names the program may remove, if this one goes on. Gives the error of the commit. */
 int64_t share_with_process(enum shared shared);
 /* After it, where this process goes on. */
 void shared_with_process(void);

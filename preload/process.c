@@ -24,7 +24,9 @@ int64_t share_with_process(enum shared shared)
 		return 0;
 	int saved = errno;
 	int64_t rc = commit_all();
-	PLFS(plfs_door_hold_all());
+	/* An exec would let go of them. */
+	if (shared != SHARED_BY_EXEC)
+		PLFS(plfs_door_hold_all());
 	hand_over_all(shared, "inherited by another program");
 	locks_before_fork();
 	fd_share_descriptions();
