@@ -2,7 +2,7 @@
 //! that is slow, and its bytes are there whichever it took.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, LazyLock, Mutex};
 use std::time::Duration;
 
 use plfs::store::{
@@ -22,6 +22,13 @@ fn with_dirs(dirs: &[&str]) -> FaultStore {
         memory.mkdir(Path::new(dir), 0o755).unwrap();
     }
     FaultStore::new(Arc::new(memory))
+}
+
+/// The bytes of piece `i` of a file, at most 1 MiB. Of one buffer: tests are compiled without
+/// optimisation, and to make each byte took longer than all else.
+fn piece(i: usize, length: usize) -> &'static [u8] {
+    static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| (0..=255).cycle().take(MIB + 256).collect());
+    &BYTES[i * 31 % 256..][..length]
 }
 
 /// Writes 48 MiB where writes to `slow` take 300 ms more each, of 1 MiB; gives how many bytes went
@@ -46,10 +53,9 @@ fn writes_to(slow: &str, placement: Placement) -> (usize, usize) {
     let plfs = Plfs::new(Arc::new(faults.clone()), config);
     let path = Path::new("/m/f");
     let file = open(&plfs, path);
-    let piece = |i: usize| -> Vec<u8> { (0..64 << 10).map(|j| (i * 31 + j) as u8).collect() };
     let pieces = 48 * MIB / (64 << 10);
     for i in 0..pieces {
-        file.write_at(&piece(i), (i * (64 << 10)) as u64).unwrap();
+        file.write_at(piece(i, 64 << 10), (i * (64 << 10)) as u64).unwrap();
     }
     file.sync().unwrap();
     file.close().unwrap();
@@ -57,7 +63,7 @@ fn writes_to(slow: &str, placement: Placement) -> (usize, usize) {
     let mut got = vec![0; 64 << 10];
     for i in 0..pieces {
         assert_eq!(file.read_at(&mut got, (i * (64 << 10)) as u64).unwrap(), got.len());
-        assert!(got == piece(i), "piece {i}");
+        assert!(got == piece(i, 64 << 10), "piece {i}");
     }
     let log = faults.log();
     let writes = || log.iter().filter(|call| call.op == Op::WriteAt);
@@ -222,7 +228,6 @@ fn a_writer_visits_idle_targets() {
             Plfs::new(Arc::new(faults.clone()), config)
         };
         let file = open(&plfs(), Path::new("/m/f"));
-        let piece = |i: usize| -> Vec<u8> { (0..47_001).map(|j| (i * 31 + j) as u8).collect() };
         let pieces = if refuses.is_some() { 24 } else { 64 } * MIB / 47_001;
         for i in 0..pieces {
             if let Some(errno) = refuses
@@ -232,7 +237,7 @@ fn a_writer_visits_idle_targets() {
                     faults.fail_matching(there, Op::WriteAt, errno);
                 }
             }
-            file.write_at(&piece(i), (i * 47_001) as u64).unwrap();
+            file.write_at(piece(i, 47_001), (i * 47_001) as u64).unwrap();
         }
         file.sync().unwrap();
         file.close().unwrap();
@@ -248,7 +253,7 @@ fn a_writer_visits_idle_targets() {
         for i in 0..pieces {
             let mut got = vec![0; 47_001];
             assert_eq!(file.read_at(&mut got, (i * 47_001) as u64).unwrap(), got.len());
-            assert!(got == piece(i), "piece {i}, {refuses:?}");
+            assert!(got == piece(i, 47_001), "piece {i}, {refuses:?}");
         }
     }
 }
@@ -406,18 +411,17 @@ fn made_on_targets_of(provider: &Arc<Four>) -> Vec<(PathBuf, u16)> {
     let config = Config { placement: Placement::Equal, ..scratch.config() };
     let plfs = Plfs::new(store, config);
     let path = Path::new("/m/f");
-    let piece = |i: u64| -> Vec<u8> { (0..MIB as u64).map(|j| (i * 31 + j) as u8).collect() };
     let file = open(&plfs, path);
     for i in 0..80 {
-        file.write_at(&piece(i), i * MIB as u64).unwrap();
+        file.write_at(piece(i, MIB), (i * MIB) as u64).unwrap();
     }
     file.sync().unwrap();
     file.close().unwrap();
     let file = open(&plfs, path);
     let mut got = vec![0; MIB];
     for i in 0..80 {
-        assert_eq!(file.read_at(&mut got, i * MIB as u64).unwrap(), got.len());
-        assert!(got == piece(i), "piece {i}");
+        assert_eq!(file.read_at(&mut got, (i * MIB) as u64).unwrap(), got.len());
+        assert!(got == piece(i, MIB), "piece {i}");
     }
     provider.made.lock().unwrap().clone()
 }
