@@ -224,6 +224,26 @@ static inline bool stat_may_be_name(const struct stat *st)
 	return S_ISREG(st->st_mode) && (st->st_size == PLFS_SUPER_BYTES || st->st_nlink > 1);
 }
 
+/* That of a placeholder in memory, as files of packs have them? */
+static inline bool stat_is_stand_in(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && st->st_nlink == 0 && st->st_size == PLFS_STAND_IN_BYTES;
+}
+
+/* That of the base of a container which this process has open? */
+static inline bool stat_is_base(const struct stat *st)
+{
+	return S_ISREG(st->st_mode) && plfs_door_uses_bases() != 0 &&
+	       PLFS_ALWAYS(plfs_door_has_base(st->st_dev, st->st_ino)) == 1;
+}
+
+/* Either: only paths of descriptors lead there (/dev/stdin, /proc/self/fd/0, links to them), and
+ * what is there is not the file. */
+static inline bool stat_is_through_descriptor(const struct stat *st)
+{
+	return stat_is_base(st) || stat_is_stand_in(st);
+}
+
 /* init.c: with PLFS_DEBUG=1 prints why the last call of libplfs failed. */
 void debug_last_error(int64_t rc);
 /* init.c: says on descriptor 2 that the last call of libplfs has lost bytes, if rc is an error,
@@ -258,6 +278,8 @@ bool path_is_managed(int dirfd, const char *path);
 int path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
+/* Has the file the stat of one to which only paths of descriptors lead? */
+bool path_is_through_descriptor(int dirfd, const char *path);
 /* The number that a path as /proc/self/fd/3 or /dev/stdin names, or -1; takes no lock. */
 int path_descriptor(const char *path);
 /* The same if it is a file of a pack. */

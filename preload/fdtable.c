@@ -171,6 +171,18 @@ bool fd_is_packed(int fd)
 	return yes;
 }
 
+int fd_of_stand_in(const struct stat *st)
+{
+	int limit = atomic_load(&fd_limit);
+	for (int fd = 0; fd < limit; fd++) {
+		struct stat at;
+		if (fd_is_packed(fd) && REAL(fstat)(fd, &at) == 0 && at.st_ino == st->st_ino &&
+			at.st_dev == st->st_dev)
+			return fd;
+	}
+	return -1;
+}
+
 /* Its last reference has been given back. */
 int ofd_close(struct ofd *o)
 {

@@ -111,6 +111,9 @@ bool fd_replace(int fd, struct ofd *marked, struct ofd *o);
 /* Is fd a file of a pack? */
 bool fd_is_packed(int fd);
 
+/* A descriptor that has the placeholder with this stat, or -1. Costs a look at each. */
+int fd_of_stand_in(const struct stat *st);
+
 /* The description of fd with a reference taken, or NULL if it is plain. */
 struct ofd *ofd_get(int fd);
 /* The same, but NULL also for an entry that is a mark only: it stays one. */

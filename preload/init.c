@@ -167,18 +167,12 @@ static bool was_plain(int fd, const struct stat *st)
 	       RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
 }
 
-/* A placeholder in memory, as files of packs have them. */
-static bool is_stand_in(const struct stat *st)
-{
-	return S_ISREG(st->st_mode) && st->st_nlink == 0 && st->st_size == PLFS_STAND_IN_BYTES;
-}
-
 /* A file that was plain before it got a container, and has lost its name, looks like any other. Its
  * descriptor has a tag; or what other programs share is the position in it, and there is no place
  * for a tag. Then the attribute is asked. */
 static bool may_be_inherited(int fd, const struct stat *st)
 {
-	return stat_may_be_name(st) || is_stand_in(st) ||
+	return stat_may_be_name(st) || stat_is_stand_in(st) ||
 	       (S_ISREG(st->st_mode) && (description_is_tagged(fd) || was_plain(fd, st)));
 }
 
@@ -195,7 +189,7 @@ static bool reads_plain(int fd, const struct stat *st)
 /* The access mode of the file of a pack whose placeholder came in a message. -1: fd is none. */
 static int packed_mode(int fd, const struct stat *st)
 {
-	int64_t at = is_stand_in(st) ? RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) : 0;
+	int64_t at = stat_is_stand_in(st) ? RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR) : 0;
 	return at > 0 && (at & PLFS_PASSED) ? (int)(at >> PLFS_PASSED_ACCESS) & O_ACCMODE : -1;
 }
 
@@ -274,8 +268,11 @@ static void adopt_inherited(void)
 {
 	int saved = errno;
 	for_each_descriptor(look_at);
-	if (any_names)
+	if (any_names) {
 		for_each_descriptor(adopt_passed);
+		/* As the program before exec held what it had read or written. */
+		PLFS(plfs_door_hold_all());
+	}
 	/* Before anything opens and closes one. One for flock looks like a name at first. */
 	if (any_names || any_locks)
 		for_each_descriptor(lock_adopt);

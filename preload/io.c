@@ -765,6 +765,13 @@ EXPORT int truncate(const char *path, off_t size)
 		errno = ENOENT;
 		return -1;
 	}
+	if (path_is_through_descriptor(AT_FDCWD, path)) {
+		int fd = door_openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
+		int rc = fd < 0 ? -1 : ftruncate(fd, size), saved = errno;
+		if (fd >= 0 && door_close(fd) == 0)
+			errno = saved;
+		return rc;
+	}
 	if (!path_is_ours(AT_FDCWD, path, 0))
 		return REAL(truncate)(path, size);
 	int64_t rc = size < 0 ? -EINVAL : size_is_allowed((uint64_t)size) ? 0 : -EFBIG;

@@ -73,6 +73,20 @@ static bool is_descriptors(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
+/* If a path of a descriptor has led to *st, it becomes what fstat says of the file. The kernel's
+ * answer stays for who may not read it. */
+static void stat_through_descriptor(int dirfd, const char *path, struct stat *st)
+{
+	int saved = errno, fd = -1;
+	if (!door_thread.inside && stat_is_through_descriptor(st))
+		fd = door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
+	if (fd >= 0) {
+		fstat(fd, st);
+		door_close(fd);
+	}
+	errno = saved;
+}
+
 /* fstatat. A name of a pack is looked for before the kernel is asked, if there are packs; else only
  * where the kernel has nothing, as behind a link that leads to one. */
 static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
@@ -95,6 +109,8 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 			stat_at(AT_FDCWD, at, st, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return not_there();
+	if (rc == 0)
+		stat_through_descriptor(dirfd, path, st);
 	return fix_stat(rc, dirfd, path, at_flags, st);
 }
 
@@ -232,8 +248,7 @@ EXPORT int statx(
 	bool by_number = (at_flags & AT_EMPTY_PATH) && !(path && *path);
 	bool is_nameless = rc == 0 && by_number && !door_thread.inside && fd_is_container(dirfd) &&
 			   is_nameless_base(dirfd, x->stx_mode, x->stx_nlink);
-	if (rc != 0 || door_thread.inside || !S_ISREG(x->stx_mode) ||
-		(x->stx_size != PLFS_SUPER_BYTES && x->stx_nlink <= 1 && !is_nameless))
+	if (rc != 0 || door_thread.inside || !S_ISREG(x->stx_mode))
 		return rc;
 	struct stat st = {
 		.st_dev = makedev(x->stx_dev_major, x->stx_dev_minor),
@@ -249,6 +264,9 @@ EXPORT int statx(
 		.st_mtim = {x->stx_mtime.tv_sec, x->stx_mtime.tv_nsec},
 		.st_ctim = {x->stx_ctime.tv_sec, x->stx_ctime.tv_nsec},
 	};
+	bool is_through = !by_number && stat_is_through_descriptor(&st);
+	if (!stat_may_be_name(&st) && !is_nameless && !is_through)
+		return rc;
 	struct ofd *o = by_number && (is_nameless || !fd_is_reader(dirfd)) ? ofd_get(dirfd) : NULL;
 	if (o && !is_nameless && OFD_IS_PLAIN(o)) {
 		ofd_put(o);
@@ -256,6 +274,8 @@ EXPORT int statx(
 	} else if (o) {
 		rc = (int)to_errno(PLFS(plfs_fstat(o->file, &st)));
 		ofd_put(o);
+	} else if (is_through) {
+		stat_through_descriptor(dirfd, path, &st);
 	} else {
 		rc = fix_stat(0, dirfd, path, at_flags, &st);
 	}

@@ -251,6 +251,19 @@ static int open_through_door(
 	return opened_by_door(fd, file, flags);
 }
 
+/* fd, with this stat, came by a path of a descriptor that the text does not show (path_of_packed):
+ * the file of the pack is opened in its place, in *opened. */
+__attribute__((noinline)) static bool open_stand_in(
+	int fd, const struct stat *st, int flags, int *opened)
+{
+	int of = fd_of_stand_in(st);
+	if (of < 0)
+		return false;
+	RAW(SYS_close, fd);
+	*opened = open_again(of, flags);
+	return true;
+}
+
 /* `first` is open on what `path` leads to, in a managed directory. Not inlined: calls on other
  * files would have its stack. */
 __attribute__((noinline)) static int open_found(
@@ -258,6 +271,9 @@ __attribute__((noinline)) static int open_found(
 {
 	struct stat st;
 	enum known known = stat_opened(first, &st);
+	int fd;
+	if (known && stat_is_stand_in(&st) && open_stand_in(first, &st, flags, &fd))
+		return fd;
 	if (known && !(flags & (O_ACCMODE | O_TRUNC)) && door_is_new_reader(first, &st))
 		return first;
 	return open_through_door(dirfd, path, flags, mode,
@@ -277,11 +293,11 @@ int door_adopt(int fd, int flags, struct description *shared)
 	return install(fd, file, shared, flags) < 0 ? -errno : 1;
 }
 
-/* May this path lead to a file that has no name? */
+/* May this path lead to a file that has no name, and that this process does not know yet? */
 static bool is_of_descriptor(const char *path)
 {
 	return (strncmp(path, "/proc/", 6) == 0 && strstr(path, "/fd/")) ||
-	       strncmp(path, "/dev/fd/", 8) == 0;
+	       strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/dev/std", 8) == 0;
 }
 
 /* fd is open on a file by the path of a descriptor. Of one without a name that was plain before it
@@ -313,9 +329,12 @@ __attribute__((noinline)) static int adopt_if_name(
 	struct stat st;
 	if (REAL(fstat)(fd, &st) < 0)
 		return fd;
+	if (stat_is_stand_in(&st) && open_stand_in(fd, &st, flags, &fd))
+		return fd;
 	if (!stat_may_be_name(&st))
-		return S_ISREG(st.st_mode) && is_of_descriptor(path) ? adopt_nameless(fd, flags)
-								     : fd;
+		return S_ISREG(st.st_mode) && (stat_is_base(&st) || is_of_descriptor(path))
+			       ? adopt_nameless(fd, flags)
+			       : fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
 		int rc = door_adopt(fd, flags, NULL);
 		if (rc >= 0)
@@ -474,7 +493,11 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	errno = saved;
 	if (ours)
 		return open_through_door(dirfd, path, flags, mode, not_opened);
-	return adopt_if_name(REAL(openat)(dirfd, path, flags, mode), dirfd, path, flags, mode);
+	/* The container is cut instead. */
+	int native = flags;
+	if ((flags & O_TRUNC) && path_is_through_descriptor(dirfd, path))
+		native &= ~O_TRUNC;
+	return adopt_if_name(REAL(openat)(dirfd, path, native, mode), dirfd, path, flags, mode);
 }
 
 /* Callers pass the mode only if the flags require it. va_arg may be read in any case; the value may

@@ -146,6 +146,16 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
+bool path_is_through_descriptor(int dirfd, const char *path)
+{
+	struct stat st;
+	int saved = errno;
+	bool yes = atomic_load(&fd_limit) > 0 && !door_thread.inside && path &&
+		   REAL(fstatat)(dirfd, path, &st, 0) == 0 && stat_is_through_descriptor(&st);
+	errno = saved;
+	return yes;
+}
+
 bool path_is_ours(int dirfd, const char *path, int at_flags)
 {
 	int saved = errno;

@@ -67,6 +67,129 @@ t_commands_read_what_their_shell_inherits() {
 # A process had a file open that was plain when it opened it, and gave the descriptor away: to a
 # program that it executed, in a message, to the kernel. What was written there after the file had
 # got a container lay below the logs, and was lost without an error.
+# Of a file without a name only the links of /proc lead anywhere: to the base of a promoted file, whose
+# older bytes were read, written and cut with success, or to the placeholder of a file of a pack.
+t_paths_of_descriptors_lead_to_the_file() {
+    cat > paths.py << 'EOF'
+import os, subprocess, sys
+top, is_promoted = sys.argv[1], sys.argv[2] == "auto"
+name = top + "/f"
+f = os.open(name, os.O_RDWR | os.O_CREAT)
+os.write(f, b"a" * 20)
+second = f"import os; f = os.open('{name}', os.O_RDWR); os.pwrite(f, b'b' * 10, 5); os.pwrite(f, b'c' * 10, 30)"
+subprocess.run([sys.executable, "-c", second], check=True)
+os.fstat(f)
+if sys.argv[2] != "small":
+    os.unlink(name)
+for link in "stdin", "stdout":
+    os.symlink("/dev/" + link, f"{top}/../{link}") if not os.path.lexists(f"{top}/../{link}") else None
+print(os.fstat(f).st_size, os.fstat(f).st_nlink)
+paths = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev//fd/0", "//dev/fd/../fd/0", top + "/../stdin"]
+look = f"""
+import os
+def told(path, **where):
+    at = os.open(path, os.O_RDONLY, **where)
+    print(os.pread(at, 100, 0), os.fstat(at).st_size, os.stat(path, **where).st_size)
+    os.close(at)
+for path in {paths}:
+    told(path)
+dir = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+told("0", dir_fd=dir)
+os.chdir("/dev/fd")
+told("0")
+"""
+def run(program, **how):
+    os.lseek(f, 0, 0)
+    print(subprocess.run(program, text=True, capture_output="stdout" not in how, **how).stdout)
+    print(os.pread(f, 100, 0), os.fstat(f).st_size)
+run([sys.executable, "-c", look], stdin=f)
+for path in paths[:2] + ["/proc/self/fd/0"]:
+    run(["stat", "-Lc%s %h", path], stdin=f)
+os.dup2(f, 0)
+exec(look.replace("import os", ""))
+os.chdir("/")
+write = "import os; f = os.open('{}', os.O_WRONLY); os.pwrite(f, b'xyz', 6); os.close(f)"
+for path in "/dev/stdout", top + "/../stdout":
+    run([sys.executable, "-c", write.format(path)], stdout=f)
+    run(["sh", "-c", f"exec 5>> {path}; echo end >&5"], stdout=f)
+    run([sys.executable, "-c", f"import os; os.truncate('{path}', 33)"], stdout=f)
+    run(["dd", "if=/dev/null", f"of={path}", "bs=1", "count=0", "seek=12", "status=none"], stdout=f)
+    run(["dd", "if=/dev/null", f"of={path}", "status=none"], stdout=f)
+    os.pwrite(f, b"d" * 8, 0)
+EOF
+    for workload in auto shared small; do
+        mkdir -p "m/$workload" "plain/$workload"
+        plfs layout --workload $workload "m/$workload" > /dev/null
+        python3 paths.py "$PWD/plain/$workload" $workload > want
+        plfs run --mount m -- python3 paths.py "$PWD/m/$workload" $workload > got
+        diff want got || fail "$workload"
+    done
+}
+# Who gets a promoted file in a message has a description of his own; its position became a number of
+# the sender's when that started a program.
+t_who_gets_a_promoted_file_keeps_its_position() {
+    mkdir m
+    plfs layout --workload auto m > /dev/null
+    plfs run --mount m -- python3 - << 'EOF'
+import os, socket, subprocess, sys
+f = os.open("m/f", os.O_RDWR | os.O_CREAT)
+os.set_inheritable(f, True)
+os.write(f, b"0123456789" * 5)
+second = "import os; f = os.open('m/f', os.O_RDWR); os.pwrite(f, b'b' * 10, 5)"
+subprocess.run([sys.executable, "-c", second], check=True)
+os.lseek(f, 40, 0)
+# A child has what the parent had before the message, and starts programs, too.
+ours, childs = socket.socketpair()
+if os.fork() == 0:
+    childs.recv(1)
+    subprocess.run(["true"], close_fds=False)
+    childs.send(b"x")
+    os._exit(0)
+here, there = socket.socketpair()
+socket.send_fds(here, [b"f"], [f])
+got = socket.recv_fds(there, 1, 1)[1][0]
+os.dup(f)
+for _ in range(2):
+    subprocess.run(["true"], close_fds=False)
+    assert os.lseek(got, 0, 1) == 40, os.lseek(got, 0, 1)
+ours.send(b"x")
+ours.recv(1)
+assert os.lseek(got, 0, 1) == 40, os.lseek(got, 0, 1)
+assert os.read(got, 4) == b"0123" and os.lseek(f, 0, 1) == 40
+assert os.read(f, 2) == b"01" and os.lseek(got, 0, 1) == 44
+EOF
+}
+# A program that is executed holds what the one before held: another process removed the data.
+t_an_executed_program_holds_what_it_inherits() {
+    mkdir m
+    plfs run --mount m -- python3 - << 'EOF'
+import os, subprocess, sys
+f = os.open("m/f", os.O_RDWR | os.O_CREAT)
+os.set_inheritable(f, True)
+os.write(f, b"kept")
+remover = subprocess.Popen(["sh", "-c", "read x; rm m/f; echo"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+keep = [remover.stdin.fileno(), remover.stdout.fileno()]
+for fd in keep:
+    os.set_inheritable(fd, True)
+after = f"""
+import os, sys
+os.write({keep[0]}, b"\\n")
+os.read({keep[1]}, 1)
+assert os.fstat({f}).st_size == 4 and os.pread({f}, 9, 0) == b"kept"
+os.pwrite({f}, b"more", 4)
+os.fsync({f})
+if len(sys.argv) == 1:
+    os.execv(sys.executable, [sys.executable, "-c", sys.stdin.read(), "again"])
+"""
+again = f"import os; assert os.pread({f}, 9, 0) == b'keptmore' and os.fstat({f}).st_size == 8"
+read, write = os.pipe()
+os.write(write, again.encode())
+os.close(write)
+os.dup2(read, 0)
+os.execv(sys.executable, [sys.executable, "-c", after])
+EOF
+    [ ! -e m/f ] && [ -z "$(find m/.plfs -name '*.data')" ]
+}
 t_descriptors_of_promoted_files_that_others_get_cannot_write_below_the_logs() {
     mkdir m
     plfs layout --workload auto m > out

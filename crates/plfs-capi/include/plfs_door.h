@@ -405,6 +405,12 @@ int plfs_door_open_asks(int fd);
 int plfs_door_uses_bases(void);
 
 /**
+ * 1 if this process has a file open whose container has the inode `ino` of the device `dev` as its
+ * base. Only the paths of descriptors (/proc/self/fd/N, /dev/stdin) lead there. Cheap.
+ */
+int plfs_door_has_base(uint64_t dev, uint64_t ino);
+
+/**
  * 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is
  * the file. It can become one with a container at any call but never the other way.
  *

@@ -157,6 +157,13 @@ pub extern "C" fn plfs_door_uses_bases() -> c_int {
     plfs_if_there().map_or(0, |plfs| c_int::from(plfs.uses_bases()))
 }
 
+/// 1 if this process has a file open whose container has the inode `ino` of the device `dev` as its
+/// base. Only the paths of descriptors (/proc/self/fd/N, /dev/stdin) lead there. Cheap.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_has_base(dev: u64, ino: u64) -> c_int {
+    plfs_if_there().map_or(0, |plfs| c_int::from(plfs.has_base(dev, ino)))
+}
+
 /// 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is
 /// the file. It can become one with a container at any call but never the other way.
 ///

@@ -244,6 +244,12 @@ impl Plfs {
         self.process.based.load(Ordering::Acquire) != 0
     }
 
+    /// Whether the process has a file open whose container has this inode as its base.
+    pub fn has_base(&self, dev: u64, ino: u64) -> bool {
+        let file = || lock(&self.process.open).get(&(dev, ino)).and_then(Weak::upgrade);
+        self.uses_bases() && file().is_some_and(|file| file.container.superblock.has_base)
+    }
+
     /// Whether new files at `path` become containers by configuration: it lies below a mount, or in
     /// a shadow of a flat directory.
     pub fn is_mounted(&self, path: &Path) -> bool {
