@@ -67,8 +67,9 @@ t_commands_read_what_their_shell_inherits() {
 # A process had a file open that was plain when it opened it, and gave the descriptor away: to a
 # program that it executed, in a message, to the kernel. What was written there after the file had
 # got a container lay below the logs, and was lost without an error.
-# Of a file without a name only the links of /proc lead anywhere: to the base of a promoted file, whose
-# older bytes were read, written and cut with success, or to the placeholder of a file of a pack.
+# Of a file without a name only the links of /proc lead anywhere: to the base of a promoted file,
+# whose older bytes were read, written and cut with success, or to the placeholder of a file of a
+# pack.
 t_paths_of_descriptors_lead_to_the_file() {
     cat > paths.py << 'EOF'
 import os, subprocess, sys
@@ -125,8 +126,8 @@ EOF
         diff want got || fail "$workload"
     done
 }
-# Who gets a promoted file in a message has a description of his own; its position became a number of
-# the sender's when that started a program.
+# Who gets a promoted file in a message has a description of his own; its position became a number
+# of the sender's when that started a program.
 t_who_gets_a_promoted_file_keeps_its_position() {
     mkdir m
     plfs layout --workload auto m > /dev/null
