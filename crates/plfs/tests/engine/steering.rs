@@ -238,6 +238,8 @@ fn a_writer_visits_idle_targets() {
                 }
             }
             file.write_at(piece(i, 47_001), (i * 47_001) as u64).unwrap();
+            // As a program that computes its pieces: others are written meanwhile.
+            std::thread::sleep(Duration::from_micros(500));
         }
         file.sync().unwrap();
         file.close().unwrap();
