@@ -73,13 +73,11 @@ static bool is_descriptors(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
-/* If a path of a descriptor has led to *st, it becomes what fstat says of the file. The kernel's
+/* A path of a descriptor has led to *st, which becomes what fstat says of the file. The kernel's
  * answer stays for who may not read it. */
 static void stat_through_descriptor(int dirfd, const char *path, struct stat *st)
 {
-	int saved = errno, fd = -1;
-	if (!door_thread.inside && stat_is_through_descriptor(st))
-		fd = door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
+	int saved = errno, fd = door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd >= 0) {
 		fstat(fd, st);
 		door_close(fd);
@@ -109,7 +107,7 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 			stat_at(AT_FDCWD, at, st, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return not_there();
-	if (rc == 0)
+	if (rc == 0 && !door_thread.inside && stat_is_through_descriptor(st))
 		stat_through_descriptor(dirfd, path, st);
 	return fix_stat(rc, dirfd, path, at_flags, st);
 }

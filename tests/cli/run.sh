@@ -64,26 +64,23 @@ t_commands_read_what_their_shell_inherits() {
     { sh -c 'head -c 5; echo; head -c 3'; cat; } < plain | cmp - got
 }
 
-# A process had a file open that was plain when it opened it, and gave the descriptor away: to a
-# program that it executed, in a message, to the kernel. What was written there after the file had
-# got a container lay below the logs, and was lost without an error.
 # Of a file without a name only the links of /proc lead anywhere: to the base of a promoted file,
 # whose older bytes were read, written and cut with success, or to the placeholder of a file of a
 # pack.
 t_paths_of_descriptors_lead_to_the_file() {
     cat > paths.py << 'EOF'
 import os, subprocess, sys
-top, is_promoted = sys.argv[1], sys.argv[2] == "auto"
+top, workload = sys.argv[1:]
 name = top + "/f"
 f = os.open(name, os.O_RDWR | os.O_CREAT)
 os.write(f, b"a" * 20)
 second = f"import os; f = os.open('{name}', os.O_RDWR); os.pwrite(f, b'b' * 10, 5); os.pwrite(f, b'c' * 10, 30)"
 subprocess.run([sys.executable, "-c", second], check=True)
 os.fstat(f)
-if sys.argv[2] != "small":
+if workload != "small":
     os.unlink(name)
 for link in "stdin", "stdout":
-    os.symlink("/dev/" + link, f"{top}/../{link}") if not os.path.lexists(f"{top}/../{link}") else None
+    os.symlink("/dev/" + link, f"{top}/../{link}")
 print(os.fstat(f).st_size, os.fstat(f).st_nlink)
 paths = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0", "/dev//fd/0", "//dev/fd/../fd/0", top + "/../stdin"]
 look = f"""
@@ -119,10 +116,10 @@ for path in "/dev/stdout", top + "/../stdout":
     os.pwrite(f, b"d" * 8, 0)
 EOF
     for workload in auto shared small; do
-        mkdir -p "m/$workload" "plain/$workload"
-        plfs layout --workload $workload "m/$workload" > /dev/null
-        python3 paths.py "$PWD/plain/$workload" $workload > want
-        plfs run --mount m -- python3 paths.py "$PWD/m/$workload" $workload > got
+        mkdir -p "m/$workload/d" "plain/$workload/d"
+        plfs layout --workload $workload "m/$workload/d" > /dev/null
+        python3 paths.py "$PWD/plain/$workload/d" $workload > want
+        plfs run --mount m -- python3 paths.py "$PWD/m/$workload/d" $workload > got
         diff want got || fail "$workload"
     done
 }
@@ -191,6 +188,9 @@ os.execv(sys.executable, [sys.executable, "-c", after])
 EOF
     [ ! -e m/f ] && [ -z "$(find m/.plfs -name '*.data')" ]
 }
+# A process had a file open that was plain when it opened it, and gave the descriptor away: to a
+# program that it executed, in a message, to the kernel. What was written there after the file had
+# got a container lay below the logs, and was lost without an error.
 t_descriptors_of_promoted_files_that_others_get_cannot_write_below_the_logs() {
     mkdir m
     plfs layout --workload auto m > out
