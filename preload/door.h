@@ -230,18 +230,18 @@ static inline bool stat_is_stand_in(const struct stat *st)
 	return S_ISREG(st->st_mode) && st->st_nlink == 0 && st->st_size == PLFS_STAND_IN_BYTES;
 }
 
-/* That of the base of a container which this process has open? */
-static inline bool stat_is_base(const struct stat *st)
+/* That of a base without a name, perhaps? It has one link, in its container, as plain files have
+ * one in a directory. */
+static inline bool stat_may_be_base(const struct stat *st)
 {
-	return S_ISREG(st->st_mode) && plfs_door_uses_bases() != 0 &&
-	       PLFS_ALWAYS(plfs_door_has_base(st->st_dev, st->st_ino)) == 1;
+	return S_ISREG(st->st_mode) && st->st_nlink == 1;
 }
 
-/* Either: only paths of descriptors lead there (/dev/stdin, /proc/self/fd/0, links to them), and
- * what is there is not the file. */
-static inline bool stat_is_through_descriptor(const struct stat *st)
+/* That of a base without a name, of a container which this process has open? */
+static inline bool stat_is_base(const struct stat *st)
 {
-	return stat_is_base(st) || stat_is_stand_in(st);
+	return stat_may_be_base(st) && plfs_door_uses_bases() != 0 &&
+	       PLFS_ALWAYS(plfs_door_has_base(st->st_dev, st->st_ino)) == 1;
 }
 
 /* init.c: with PLFS_DEBUG=1 prints why the last call of libplfs failed. */
@@ -278,8 +278,18 @@ bool path_is_managed(int dirfd, const char *path);
 int path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
-/* Has the file the stat of one to which only paths of descriptors lead? */
-bool path_is_through_descriptor(int dirfd, const char *path);
+/* Begins the path as one of a descriptor of any process? */
+bool path_is_of_descriptor(const char *path);
+/* Does the path lead to a base without a name, or to a placeholder in memory, to which only paths
+ * of descriptors lead (/dev/stdin, /proc/self/fd/0, links to them)? What is there is not the file.
+ * *st is what the kernel says of it. A file of which this process does not know yet that it has got
+ * a container is found by its attribute: for `all`, also behind links. That costs calls outside of
+ * managed directories a look at each file on the same file system. */
+bool path_is_through_descriptor(int dirfd, const char *path, const struct stat *st, bool all);
+/* The same, all of it, and *st is filled. Without `st` it is not wanted. */
+bool path_leads_through_descriptor(int dirfd, const char *path, struct stat *st);
+/* Is the file of fd, with this stat, a base without a name? */
+bool fd_is_nameless_base(int fd, const struct stat *st);
 /* The number that a path as /proc/self/fd/3 or /dev/stdin names, or -1; takes no lock. */
 int path_descriptor(const char *path);
 /* The same if it is a file of a pack. */

@@ -74,17 +74,22 @@ void hand_over_all(enum shared shared, const char *why)
 /* --- Descriptors in messages --- */
 
 /* Calls `call` for each descriptor that goes with a message, until one fails. Gives its error, a
- * negative errno, or 0. */
+ * negative errno, or 0, also where there is no memory: the kernel says so. */
 static int64_t for_each_sent(const struct msghdr *message, int64_t (*call)(int))
 {
-	if (door_thread.inside || !message || !message->msg_control || !message->msg_controllen)
+	if (door_thread.inside || !message || !memory_is_there(message, sizeof *message, false) ||
+		!message->msg_control ||
+		!memory_is_there(message->msg_control, message->msg_controllen, false))
 		return 0;
 	int saved = errno;
 	int64_t rc = 0;
 	struct msghdr *all = (struct msghdr *)message;
+	const char *end = (char *)all->msg_control + all->msg_controllen;
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(all); c && rc == 0; c = CMSG_NXTHDR(all, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-			c->cmsg_len < CMSG_LEN(0))
+		/* The kernel refuses such a message. */
+		if (c->cmsg_len < CMSG_LEN(0) || c->cmsg_len > (size_t)(end - (char *)c))
+			break;
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		for (size_t i = 0; i < count && rc == 0; i++) {
@@ -159,6 +164,8 @@ EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 EXPORT int sendmmsg(int socket, struct mmsghdr *messages, unsigned count, int flags)
 {
 	for (unsigned i = 0; atomic_load(&fd_limit) > 0 && messages && i < count; i++) {
+		if (!memory_is_there(&messages[i], sizeof *messages, false))
+			break;
 		int64_t rc = for_each_sent(&messages[i].msg_hdr, send_descriptor);
 		/* Those before it are sent. */
 		if (rc < 0 && i == 0)

@@ -757,6 +757,18 @@ static bool truncate_plain(const char *path, off_t size, int64_t *rc)
 	return done;
 }
 
+/* By the path of a descriptor. Not inlined: calls on other files would have its stack. */
+__attribute__((noinline)) static int truncate_through_descriptor(const char *path, off_t size)
+{
+	struct stat st;
+	int of = path_leads_through_descriptor(AT_FDCWD, path, &st) ? fd_of_file(&st, true) : -1;
+	int fd = of >= 0 ? of : door_openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
+	int rc = fd < 0 ? -1 : ftruncate(fd, size), saved = errno;
+	if (of < 0 && fd >= 0 && door_close(fd) == 0)
+		errno = saved;
+	return rc;
+}
+
 EXPORT int truncate(const char *path, off_t size)
 {
 	if (!path_is_there(path))
@@ -765,13 +777,8 @@ EXPORT int truncate(const char *path, off_t size)
 		errno = ENOENT;
 		return -1;
 	}
-	if (path_is_through_descriptor(AT_FDCWD, path)) {
-		int fd = door_openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
-		int rc = fd < 0 ? -1 : ftruncate(fd, size), saved = errno;
-		if (fd >= 0 && door_close(fd) == 0)
-			errno = saved;
-		return rc;
-	}
+	if (path_leads_through_descriptor(AT_FDCWD, path, NULL))
+		return truncate_through_descriptor(path, size);
 	if (!path_is_ours(AT_FDCWD, path, 0))
 		return REAL(truncate)(path, size);
 	int64_t rc = size < 0 ? -EINVAL : size_is_allowed((uint64_t)size) ? 0 : -EFBIG;

@@ -31,18 +31,6 @@ static int not_there(void)
 	return -1;
 }
 
-/* Is that of a file of fd which has a container and no name any more? It has one link, that of the
- * base, as a plain file with one name has. */
-static bool is_nameless_base(int fd, mode_t mode, uint64_t nlink)
-{
-	if (!S_ISREG(mode) || nlink != 1)
-		return false;
-	int saved = errno;
-	bool is_decided = RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
-	errno = saved;
-	return is_decided;
-}
-
 EXPORT int fstat(int fd, struct stat *st)
 {
 	struct ofd *o = NULL;
@@ -50,8 +38,7 @@ EXPORT int fstat(int fd, struct stat *st)
 		return fix_stat(REAL(fstat)(fd, st), fd, NULL, AT_EMPTY_PATH, st);
 	if (fd_is_marked(fd) || !(o = ofd_get(fd)) || OFD_IS_PLAIN(o)) {
 		int rc = REAL(fstat)(fd, st);
-		if (rc != 0 || !is_nameless_base(fd, st->st_mode, st->st_nlink) ||
-			!(o = o ? o : ofd_get(fd))) {
+		if (rc != 0 || !fd_is_nameless_base(fd, st) || !(o = o ? o : ofd_get(fd))) {
 			if (o)
 				ofd_put(o);
 			return fix_stat(rc, fd, NULL, AT_EMPTY_PATH, st);
@@ -74,15 +61,20 @@ static bool is_descriptors(int dirfd, const char *path, int at_flags)
 }
 
 /* A path of a descriptor has led to *st, which becomes what fstat says of the file. The kernel's
- * answer stays for who may not read it. */
-static void stat_through_descriptor(int dirfd, const char *path, struct stat *st)
+ * answer stays for who may not read it, as in fix_stat. */
+static int stat_through_descriptor(int dirfd, const char *path, struct stat *st)
 {
-	int saved = errno, fd = door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
-	if (fd >= 0) {
-		fstat(fd, st);
+	int saved = errno, of = fd_of_file(st, false), rc = 0;
+	int fd = of >= 0 ? of : door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
+	struct stat found;
+	if (fd >= 0 && fstat(fd, &found) == 0)
+		*st = found;
+	else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+		rc = -errno;
+	if (of < 0 && fd >= 0)
 		door_close(fd);
-	}
 	errno = saved;
+	return (int)to_errno(rc);
 }
 
 /* fstatat. A name of a pack is looked for before the kernel is asked, if there are packs; else only
@@ -107,8 +99,9 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 			stat_at(AT_FDCWD, at, st, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return not_there();
-	if (rc == 0 && !door_thread.inside && stat_is_through_descriptor(st))
-		stat_through_descriptor(dirfd, path, st);
+	if (rc == 0 && !door_thread.inside && !(at_flags & AT_SYMLINK_NOFOLLOW) &&
+		path_is_through_descriptor(dirfd, path, st, false))
+		return stat_through_descriptor(dirfd, path, st);
 	return fix_stat(rc, dirfd, path, at_flags, st);
 }
 
@@ -245,7 +238,8 @@ EXPORT int statx(
 	}
 	bool by_number = (at_flags & AT_EMPTY_PATH) && !(path && *path);
 	bool is_nameless = rc == 0 && by_number && !door_thread.inside && fd_is_container(dirfd) &&
-			   is_nameless_base(dirfd, x->stx_mode, x->stx_nlink);
+			   fd_is_nameless_base(dirfd, &(struct stat){.st_mode = x->stx_mode,
+							      .st_nlink = x->stx_nlink});
 	if (rc != 0 || door_thread.inside || !S_ISREG(x->stx_mode))
 		return rc;
 	struct stat st = {
@@ -262,8 +256,14 @@ EXPORT int statx(
 		.st_mtim = {x->stx_mtime.tv_sec, x->stx_mtime.tv_nsec},
 		.st_ctim = {x->stx_ctime.tv_sec, x->stx_ctime.tv_nsec},
 	};
-	bool is_through = !by_number && stat_is_through_descriptor(&st);
-	if (!stat_may_be_name(&st) && !is_nameless && !is_through)
+	if (!by_number && !(at_flags & AT_SYMLINK_NOFOLLOW) &&
+		path_is_through_descriptor(dirfd, path, &st, false)) {
+		rc = stat_through_descriptor(dirfd, path, &st);
+		if (rc == 0)
+			fill_statx(x, &st);
+		return rc;
+	}
+	if (!stat_may_be_name(&st) && !is_nameless)
 		return rc;
 	struct ofd *o = by_number && (is_nameless || !fd_is_reader(dirfd)) ? ofd_get(dirfd) : NULL;
 	if (o && !is_nameless && OFD_IS_PLAIN(o)) {
@@ -272,8 +272,6 @@ EXPORT int statx(
 	} else if (o) {
 		rc = (int)to_errno(PLFS(plfs_fstat(o->file, &st)));
 		ofd_put(o);
-	} else if (is_through) {
-		stat_through_descriptor(dirfd, path, &st);
 	} else {
 		rc = fix_stat(0, dirfd, path, at_flags, &st);
 	}
@@ -304,6 +302,9 @@ EXPORT int fchmod(int fd, mode_t mode)
 
 EXPORT int chmod(const char *path, mode_t mode)
 {
+	int of = path_of_packed(path);
+	if (of >= 0)
+		return fchmod(of, mode);
 	if (path_is_hidden(AT_FDCWD, path))
 		return not_there();
 	if (!path_is_ours(AT_FDCWD, path, 0))
@@ -316,6 +317,9 @@ EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 	if (path_is_hidden(dirfd, path))
 		return not_there();
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
+	int of = at_flags ? -1 : path_of_packed(path);
+	if (of >= 0)
+		return fchmod(of, mode);
 	/* Of a flat directory libplfs changes the shadows as well. */
 	if (!follows)
 		FLAT_FIRST(-1, dirfd, path, 0, fchmodat(AT_FDCWD, at, mode, at_flags));
@@ -351,6 +355,9 @@ EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_fl
 {
 	if (is_descriptors(dirfd, path, at_flags))
 		return fchown(dirfd, uid, gid);
+	int of = at_flags & ~AT_EMPTY_PATH ? -1 : path_of_packed(path);
+	if (of >= 0)
+		return fchown(of, uid, gid);
 	if (path_is_hidden(dirfd, path))
 		return not_there();
 	if ((at_flags & ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) ||
@@ -392,6 +399,9 @@ static int set_times(int dirfd, const char *path, const struct timespec times[2]
 	/* EINVAL of libc's utimensat, which utime and utimes do not use. */
 	if (!path)
 		return (int)to_errno(-EFAULT);
+	int of = at_flags ? -1 : path_of_packed(path);
+	if (of >= 0)
+		return futimens(of, times);
 	if (path_is_hidden(dirfd, path))
 		return not_there();
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), set_times(AT_FDCWD, at, times, at_flags));

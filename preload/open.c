@@ -256,7 +256,7 @@ static int open_through_door(
 __attribute__((noinline)) static bool open_stand_in(
 	int fd, const struct stat *st, int flags, int *opened)
 {
-	int of = fd_of_stand_in(st);
+	int of = fd_of_file(st, false);
 	if (of < 0)
 		return false;
 	RAW(SYS_close, fd);
@@ -293,27 +293,36 @@ int door_adopt(int fd, int flags, struct description *shared)
 	return install(fd, file, shared, flags) < 0 ? -errno : 1;
 }
 
-/* May this path lead to a file that has no name, and that this process does not know yet? */
-static bool is_of_descriptor(const char *path)
-{
-	return (strncmp(path, "/proc/", 6) == 0 && strstr(path, "/fd/")) ||
-	       strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/dev/std", 8) == 0;
-}
-
 /* fd is open on a file by the path of a descriptor. Of one without a name that was plain before it
  * got a container only its attribute says so. */
 static int adopt_nameless(int fd, int flags)
 {
+	char link[FD_PATH_ROOM];
 	int rc = door_adopt(fd, flags, NULL);
 	if (rc == 1 && (flags & O_ACCMODE) != O_RDONLY)
 		rc = make_placeholder(fd);
+	if (rc >= 0 && (flags & O_TRUNC)) {
+		bool can_write = flags & O_ACCMODE && (flags & O_ACCMODE) != O_ACCMODE;
+		fd_path(link, fd);
+		rc = (can_write ? ftruncate(fd, 0) : truncate(link, 0)) < 0 ? -errno : 0;
+	}
 	if (rc < 0) {
 		door_close(fd);
 		return (int)to_errno(rc);
 	}
-	if ((flags & O_TRUNC) && fd_is_container(fd))
-		ftruncate(fd, 0);
 	return fd;
+}
+
+/* Is the file of fd, with this stat, which was opened by `path`, one with a container and without a
+ * name? */
+static bool is_nameless(int fd, const char *path, const struct stat *st)
+{
+	if (stat_is_base(st))
+		return true;
+	bool may_be = stat_may_be_base(st) &&
+		      (path_is_of_descriptor(path) ||
+			      PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1);
+	return may_be && fd_is_nameless_base(fd, st);
 }
 
 /* fd came from a native open. It may still be a name: through a symbolic link into a managed
@@ -332,9 +341,7 @@ __attribute__((noinline)) static int adopt_if_name(
 	if (stat_is_stand_in(&st) && open_stand_in(fd, &st, flags, &fd))
 		return fd;
 	if (!stat_may_be_name(&st))
-		return S_ISREG(st.st_mode) && (stat_is_base(&st) || is_of_descriptor(path))
-			       ? adopt_nameless(fd, flags)
-			       : fd;
+		return is_nameless(fd, path, &st) ? adopt_nameless(fd, flags) : fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
 		int rc = door_adopt(fd, flags, NULL);
 		if (rc >= 0)
@@ -468,7 +475,7 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 		errno = flags & O_CREAT ? EPERM : ENOENT;
 		return -1;
 	}
-	int saved = errno, of = path[0] == '/' ? path_of_packed(path) : -1;
+	int saved = errno, of = path[0] == '/' && !tmpfile ? path_of_packed(path) : -1;
 	if (of >= 0)
 		return open_again(of, flags);
 	int in_flat;
@@ -494,10 +501,10 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (ours)
 		return open_through_door(dirfd, path, flags, mode, not_opened);
 	/* The container is cut instead. */
-	int native = flags;
-	if ((flags & O_TRUNC) && path_is_through_descriptor(dirfd, path))
-		native &= ~O_TRUNC;
-	return adopt_if_name(REAL(openat)(dirfd, path, native, mode), dirfd, path, flags, mode);
+	bool cut = (flags & O_TRUNC) && path_leads_through_descriptor(dirfd, path, NULL);
+	int native = cut ? flags & ~O_TRUNC : flags;
+	return adopt_if_name(REAL(openat)(dirfd, path, native, mode), dirfd, path,
+		cut ? flags : flags & ~O_TRUNC, mode);
 }
 
 /* Callers pass the mode only if the flags require it. va_arg may be read in any case; the value may

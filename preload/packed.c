@@ -144,19 +144,24 @@ EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 {
 	before_name(dirfd, path, PLFS_NAMES_DIR);
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
-	int was = errno, rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno, of = -1;
+	int was = errno, rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno;
+	int of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_of_packed(path);
 	FLAT_AFTER(
 		-1, rc, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return fail(ENOENT);
-	if (rc < 0 && saved == ENOENT)
+	if (rc < 0 && saved == ENOENT) {
 		is_packed(ON_NAME(path, plfs_door_packed_access(dirfd, path, mode, at_flags)),
 			saved, &rc);
-	else if (rc < 0 && (of = path_of_packed(path)) >= 0)
+	} else if (of >= 0 && (rc == 0 || saved == EACCES)) {
 		/* Who has it open may ask by its path. */
-		rc = (mode & X_OK) || ((mode & W_OK) && !(fcntl(of, F_GETFL) & O_ACCMODE))
+		struct stat st;
+		bool may_run = fstat(of, &st) == 0 && (st.st_mode & 0111);
+		rc = ((mode & X_OK) && !may_run) ||
+				     ((mode & W_OK) && !(fcntl(of, F_GETFL) & O_ACCMODE))
 			     ? fail(EACCES)
 			     : 0;
+	}
 	return leaving_errno(was, rc);
 }
 

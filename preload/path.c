@@ -146,12 +146,58 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
-bool path_is_through_descriptor(int dirfd, const char *path)
+bool path_is_of_descriptor(const char *path)
 {
-	struct stat st;
+	return path && path[0] == '/' &&
+	       ((strncmp(path, "/proc/", 6) == 0 && strstr(path, "/fd/")) ||
+		       strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/dev/std", 8) == 0);
+}
+
+bool fd_is_nameless_base(int fd, const struct stat *st)
+{
+	if (!stat_may_be_base(st))
+		return false;
 	int saved = errno;
-	bool yes = atomic_load(&fd_limit) > 0 && !door_thread.inside && path &&
-		   REAL(fstatat)(dirfd, path, &st, 0) == 0 && stat_is_through_descriptor(&st);
+	bool is_decided = RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
+	errno = saved;
+	return is_decided;
+}
+
+bool path_is_through_descriptor(int dirfd, const char *path, const struct stat *st, bool all)
+{
+	if (stat_is_stand_in(st) || stat_is_base(st))
+		return true;
+	if (!stat_may_be_base(st) ||
+		!(path_is_of_descriptor(path) ||
+			(all && PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1)))
+		return false;
+	int saved = errno, fd = -1;
+	char link[FD_PATH_ROOM];
+	if (path[0] != '/' && dirfd != AT_FDCWD) {
+		/* One whose close drops no locks. */
+		fd = (int)RAW(SYS_openat, (long)dirfd, path, (long)(O_PATH | O_CLOEXEC), 0L);
+		fd_path(link, fd);
+		path = link;
+	}
+	bool is_decided = RAW(SYS_getxattr, path, "user.plfs", NULL, 0L) > 0;
+	if (fd >= 0)
+		RAW(SYS_close, (long)fd);
+	errno = saved;
+	return is_decided;
+}
+
+/* Not inlined: calls on other files would have its stack. */
+__attribute__((noinline)) bool path_leads_through_descriptor(
+	int dirfd, const char *path, struct stat *st)
+{
+	struct stat found;
+	int saved = errno;
+	bool yes = path && !door_thread.inside &&
+		   (atomic_load(&fd_limit) > 0 || path_is_of_descriptor(path)) &&
+		   REAL(fstatat)(dirfd, path, &found, 0) == 0 &&
+		   path_is_through_descriptor(dirfd, path, &found, true);
+	if (yes && st)
+		*st = found;
 	errno = saved;
 	return yes;
 }

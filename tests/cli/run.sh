@@ -123,6 +123,135 @@ EOF
         diff want got || fail "$workload"
     done
 }
+# The same for who has not looked since another process made the container, for the descriptors of
+# another process, and where the open only reads and cuts. Each time what was acknowledged went to
+# the base, below the logs.
+t_paths_of_descriptors_lead_to_what_nobody_has_noticed() {
+    cat > paths.py << 'EOF'
+import os, subprocess, sys
+top = sys.argv[1]
+def second(program, *args):
+    subprocess.run([sys.executable, "-c", "import os, sys; " + program, *args], check=True)
+def of_two():
+    f = os.open(top + "/f", os.O_RDWR | os.O_CREAT)
+    os.write(f, b"a" * 20)
+    second("f = os.open(sys.argv[1], os.O_RDWR); os.pwrite(f, b'b' * 10, 5); os.pwrite(f, b'c' * 10, 30)", top + "/f")
+    os.unlink(top + "/f")
+    return f
+def write(at):
+    done = os.pwrite(at, b"ACKNOWLEDGED", 8)
+    os.fsync(at)
+    return done
+def cut(at):
+    return os.fstat(at).st_size
+calls = {
+    "read": (os.O_RDONLY, lambda at: os.pread(at, 100, 0)), "write": (os.O_WRONLY, write), "both": (os.O_RDWR, write),
+    "append": (os.O_WRONLY | os.O_APPEND, lambda at: os.write(at, b"END")), "cut": (os.O_WRONLY | os.O_TRUNC, cut),
+    "cut and read": (os.O_RDONLY | os.O_TRUNC, cut), "create": (os.O_RDWR | os.O_CREAT, write),
+}
+dir = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+def link(path, f):
+    if os.path.lexists(path):
+        os.unlink(path)
+    os.symlink(f"/proc/self/fd/{f}", path)
+    return path, None
+ways = [
+    lambda f: link(top + "/link", f), lambda f: link(sys.argv[2], f), lambda f: (f"/proc/self/fd/{f}", None),
+    lambda f: (f"/dev/fd/{f}", None), lambda f: (str(f), dir),
+]
+for number, way in enumerate(ways):
+    for name, (flags, call) in calls.items():
+        f = of_two()
+        path, where = way(f)
+        at = os.open(path, flags, dir_fd=where)
+        print(number, name, call(at), os.pread(f, 100, 0), os.fstat(f).st_size)
+        os.close(at)
+        os.close(f)
+    if where is None:
+        f = of_two()
+        print(number, os.truncate(way(f)[0], 5), os.pread(f, 100, 0), os.fstat(f).st_size)
+        os.close(f)
+f = of_two()
+print(os.stat(f"/proc/self/fd/{f}").st_size)
+for program in ("f = os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC); os.pwrite(f, b'xyz', 3)", "os.truncate(sys.argv[1], 5)",
+                "print(os.stat(sys.argv[1]).st_size)", "os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_TRUNC))"):
+    f = of_two()
+    sys.stdout.flush()
+    second(program, f"/proc/{os.getpid()}/fd/{f}")
+    print(os.pread(f, 100, 0), os.fstat(f).st_size)
+EOF
+    for workload in auto shared; do
+        mkdir -p "m/$workload/d" "plain/$workload/d"
+        plfs layout --workload $workload "m/$workload/d" > /dev/null
+        (cd "plain/$workload" && python3 "$OLDPWD/paths.py" "$PWD/d" "$OLDPWD/link") > want
+        (cd "m/$workload" && plfs run --mount .. -- python3 "$OLDPWD/paths.py" "$PWD/d" "$OLDPWD/link") > got
+        [ "$(wc -l < want)" = 45 ] || fail "$(wc -l < want) lines"
+        diff want got || fail "$workload"
+    done
+}
+# A stat and a truncate of a promoted file, by its name or by the path of a descriptor, drop none of
+# the process's record locks: they opened and closed it.
+t_stats_of_a_promoted_file_drop_no_locks() {
+    cat > locks.py << 'EOF'
+import fcntl, os, subprocess, sys
+name = sys.argv[1] + "/f"
+f = os.open(name, os.O_RDWR | os.O_CREAT)
+os.write(f, b"a" * 20)
+second = f"import os; f = os.open('{name}', os.O_RDWR); os.pwrite(f, b'b' * 10, 5)"
+subprocess.run([sys.executable, "-c", second], check=True)
+os.pread(f, 10, 0)
+look = f"""
+import fcntl, os
+f = os.open('{name}', os.O_RDWR)
+try:
+    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print('free')
+except OSError:
+    print('locked')
+"""
+path = f"/proc/self/fd/{f}"
+for call in (
+    lambda: os.stat(name).st_size, lambda: os.lstat(name).st_size, lambda: os.stat(path).st_size,
+    lambda: os.truncate(name, 19), lambda: os.truncate(path, 18), lambda: os.access(name, os.R_OK), lambda: os.utime(name),
+    lambda: os.access(path, os.R_OK),
+):
+    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print(call(), subprocess.run([sys.executable, "-c", look], capture_output=True, text=True).stdout)
+EOF
+    mkdir -p m plain
+    plfs layout --workload auto m > /dev/null
+    python3 locks.py plain > want
+    plfs run --mount m -- python3 locks.py m > got
+    [ "$(grep -c locked want)" = 8 ] || fail "$(cat want)"
+    diff want got || fail "other locks"
+}
+# Mode, owner and times of a file of a pack, by the path of a descriptor of it, went to the
+# placeholder.
+t_what_is_changed_by_the_path_of_a_packed_descriptor_is_the_files() {
+    cat > change.py << 'EOF'
+import os, sys
+name = sys.argv[1] + "/f"
+f = os.open(name, os.O_RDWR | os.O_CREAT, 0o640)
+path = f"/proc/self/fd/{f}"
+print([os.access(path, how) for how in (os.R_OK, os.W_OK, os.X_OK)])
+for call in (
+    lambda: os.chmod(path, 0o604), lambda: os.utime(path, (1, 2)), lambda: os.chown(path, 5, 6),
+    lambda: os.open(path, os.O_TMPFILE | os.O_RDWR),
+):
+    try:
+        print(call())
+    except OSError as error:
+        print(error.errno)
+    for at in (name, f, path):
+        st = os.stat(at)
+        print(oct(st.st_mode), st.st_uid, st.st_gid, st.st_mtime if st.st_mtime < 9 else "now")
+EOF
+    mkdir -p m plain
+    plfs layout --workload small m > /dev/null
+    python3 change.py plain > want
+    plfs run --mount m -- python3 change.py m > got
+    diff want got || fail "other files"
+}
 # Who gets a promoted file in a message has a description of his own; its position became a number
 # of the sender's when that started a program.
 t_who_gets_a_promoted_file_keeps_its_position() {

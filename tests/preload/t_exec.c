@@ -280,6 +280,16 @@ static void sent(void)
 	R(sendmmsg(both[0], many, 2, 0));
 	R(sendmsg(-1, &many[0].msg_hdr, 0));
 	R(sendmmsg(both[0], NULL, 1, 0));
+	/* What is no message, and one that says it has more descriptors than there is room for. */
+	struct mmsghdr *nowhere = (void *)8, bad[2] = {many[1], many[0]};
+	R(sendmsg(both[0], &nowhere->msg_hdr, 0));
+	R(sendmmsg(both[0], nowhere, 2, 0));
+	bad[0].msg_hdr.msg_control = nowhere;
+	bad[0].msg_hdr.msg_controllen = sizeof control;
+	R(sendmsg(both[0], &bad[0].msg_hdr, 0));
+	head->cmsg_len = CMSG_LEN(sizeof fd * 100000);
+	R(sendmsg(both[0], &bad[1].msg_hdr, 0));
+	head->cmsg_len = CMSG_LEN(sizeof fd);
 	for (int i = 0; i < 3; i++) {
 		char room[CMSG_SPACE(sizeof(int))] = "";
 		struct msghdr got = {.msg_iov = &into,

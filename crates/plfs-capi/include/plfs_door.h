@@ -411,6 +411,12 @@ int plfs_door_uses_bases(void);
 int plfs_door_has_base(uint64_t dev, uint64_t ino);
 
 /**
+ * 1 if this process has had a plain file open on the device `dev`: somebody may have made a
+ * container of it since. Cheap.
+ */
+int plfs_door_knows_device(uint64_t dev);
+
+/**
  * 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is
  * the file. It can become one with a container at any call but never the other way.
  *

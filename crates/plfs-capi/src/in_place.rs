@@ -164,6 +164,13 @@ pub extern "C" fn plfs_door_has_base(dev: u64, ino: u64) -> c_int {
     plfs_if_there().map_or(0, |plfs| c_int::from(plfs.has_base(dev, ino)))
 }
 
+/// 1 if this process has had a plain file open on the device `dev`: somebody may have made a
+/// container of it since. Cheap.
+#[unsafe(no_mangle)]
+pub extern "C" fn plfs_door_knows_device(dev: u64) -> c_int {
+    plfs_if_there().map_or(0, |plfs| c_int::from(plfs.knows_device(dev)))
+}
+
 /// 1 if the file of a handle is plain, as far as this process knows: what is in the descriptor is
 /// the file. It can become one with a container at any call but never the other way.
 ///

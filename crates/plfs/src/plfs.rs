@@ -250,6 +250,11 @@ impl Plfs {
         self.uses_bases() && file().is_some_and(|file| file.container.superblock.has_base)
     }
 
+    /// Whether the process has looked at a file on this file system.
+    pub fn knows_device(&self, dev: u64) -> bool {
+        self.process.knows_device(dev)
+    }
+
     /// Whether new files at `path` become containers by configuration: it lies below a mount, or in
     /// a shadow of a flat directory.
     pub fn is_mounted(&self, path: &Path) -> bool {

@@ -90,6 +90,12 @@ impl Process {
         local
     }
 
+    /// Whether [`Process::is_local`] has been asked of the file system.
+    pub(crate) fn knows_device(&self, dev: u64) -> bool {
+        let all = self.local.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().any(|(at, _)| *at == dev)
+    }
+
     /// The logical file of a container: the one that the process has open, if it has.
     pub(crate) fn share(
         &self,
