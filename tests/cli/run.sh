@@ -2,7 +2,7 @@
 # tests/cli/run.sh BUILD_DIR [TEST...]
 #
 # Proves: the plfs command as it is installed, each subcommand, its messages and its exit status
-# Takes 350 s
+# Takes 410 s
 # End-to-end tests of the plfs command as it is installed: BUILD_DIR holds bin/plfs, lib/libplfs.so
 # and lib/plfs/libplfs_preload.so. Each function t_NAME below runs in an empty directory of its own,
 # and fails at its first failing command. A test that cannot run here calls `skip WHY`.

@@ -2,7 +2,7 @@
 # tests/decoder/run.sh BUILD_DIR [TEST...]
 #
 # Proves: FORMAT.md says enough: a decoder written from it alone reads what the engine wrote, and both refuse the same
-# Takes 40 s
+# Takes 70 s
 # test_decode.py tests the decoder, agree.py decoder and engine against each other with random
 # programs. TEST: test_decode, or a word in the names of agree.py.
 set -u

@@ -2,7 +2,7 @@
 # tests/demo/run.sh BUILD_DIR
 #
 # Proves: make demo, small: fio and parallel HDF5 leave the same bytes direct and through PLFS
-# Takes 20 s
+# Takes 30 s
 set -u
 build=$(realpath "$1")
 cd "$(dirname "$(realpath "$0")")/../.." || exit 2

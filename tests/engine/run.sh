@@ -10,6 +10,8 @@ cd "$(dirname "$(realpath "$0")")/../.." || exit 2
 shift
 cargo=${CARGO:-cargo}
 status=0
+# Tests wait: for each other's processes, for times of files, for storage that hangs.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 2))}
 # shellcheck source=tests/lib.sh
 . tests/lib.sh
 # Of the workspace as a whole: crates of one alone would have other features, and be compiled again.

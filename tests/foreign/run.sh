@@ -2,7 +2,7 @@
 # tests/foreign/run.sh BUILD_DIR [SUITE|SUITE/PROGRAM...]
 #
 # Proves: the test-suites of others (libc, POSIX, CPython, Perl, busybox, Go, Java) say through PLFS what they say on a plain directory
-# Takes 90 s
+# Takes 160 s
 # Each program of a suite runs in a plain directory, under `plfs run` with the workloads shared and
 # auto, and in a mount if root runs this (foreign.py); what differs by design is in `differences`.
 # The suites come by package name (suites.py) and are built in PLFS_TEST_CACHE, by default

@@ -2,7 +2,7 @@
 # tests/fuse/run.sh BUILD_DIR [TEST...]
 #
 # Proves: the mount: its behaviours, whose files are whose, the daemon's life, POSIX (pjdfstest), programs of others; needs root
-# Takes 240 s
+# Takes 390 s
 # What a mount (`BUILD_DIR/bin/plfs mount`) does: its own behaviours (door.py), whose files are
 # whose (users.py), the life of the daemon (daemon.py), POSIX (pjdfstest), and programs of others
 # inside the mount; fsx is in tests/fsx. tests/fuse_auto does the same with PLFS_WORKLOAD=auto.

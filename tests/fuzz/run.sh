@@ -2,7 +2,7 @@
 # tests/fuzz/run.sh BUILD_DIR [TARGET...]
 #
 # Proves: every decoder, fed hostile bytes by libFuzzer (fuzz/fuzz_targets), keeps what its target asserts
-# Takes 90 s
+# Takes 140 s
 # Each target for FUZZ_SECONDS (6) of a processor, as many side by side as there are processors.
 # They start from the containers of tests/compat and from what earlier runs found (fuzz/corpus,
 # which is not kept in git); what fails stays in fuzz/artifacts, and target/release/TARGET FILE

@@ -2,7 +2,7 @@
 # tests/habits/run.sh BUILD_DIR [TEST...]
 #
 # Proves: what people do by habit does not hurt: they watch logs, kill programs, move, copy, write without PLFS
-# Takes 60 s
+# Takes 70 s
 # BUILD_DIR holds bin/plfs and its libraries. Each function t_NAME below runs in an empty directory
 # of its own, and fails at its first failing command.
 # Environment: T_DIR, where the directories are made (default /tmp); T_TIMEOUT_S, seconds for one

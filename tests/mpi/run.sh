@@ -2,7 +2,7 @@
 # tests/mpi/run.sh BUILD_DIR [TEST...]
 #
 # Proves: the MPI-IO door, call by call, under each MPI, on 1 to 4 ranks
-# Takes 70 s
+# Takes 110 s
 # The MPI-IO door. Each t_*.c runs in a managed directory under every MPI that is here, on 1, 2, 3
 # and 4 ranks: Debian's MPICH and Open MPI, and the MPICH that make deps put into BUILD_DIR/deps (as
 # libmpi.so.12 and as the standard ABI). Then what is not a program of its own: Fortran, static

@@ -2,7 +2,7 @@
 # tests/netcdf/run.sh BUILD_DIR [TEST...]
 #
 # Proves: datasets that PnetCDF programs write partitioned have what they have in one file; plfs nc
-# Takes 90 s
+# Takes 160 s
 # The programs are built with the MPI that the system's PnetCDF is for. Two things are not as they
 # could be, and are said here: Debian ships no examples and no tests of PnetCDF, so the programs are
 # ours; and of its PnetCDF there is a build for Open MPI only. With that the I/O is ROMIO's, as

@@ -2,7 +2,7 @@
 # tests/preload/run.sh BUILD_DIR [TEST...]
 #
 # Proves: libc's file calls in a managed directory with the preload library answer as on a plain directory
-# Takes 390 s
+# Takes 410 s
 # BUILD_DIR holds lib/libplfs.so and lib/plfs/libplfs_preload.so. Each test (t_*.c, s_*.sh) runs in
 # an empty directory, plain and in a managed directory with the preload library, there with the
 # workloads shared and auto; output and the files left behind must be the same. only_*.c run there

@@ -2,7 +2,7 @@
 # tests/preload_flat/run.sh BUILD_DIR [TEST...]
 #
 # Proves: directories whose names are spread over backends (workload flat) under plfs run
-# Takes 60 s
+# Takes 80 s
 # What tests/preload proves of files, in a flat directory; and what is special there: names on two
 # file systems, directories that lie elsewhere, several processes, deaths, programs. Each function
 # t_NAME below runs in an empty directory with the managed directory m and the flat one m/s, and

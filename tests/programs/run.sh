@@ -2,7 +2,7 @@
 # tests/programs/run.sh BUILD_DIR [TEST...]
 #
 # Proves: unmodified programs of others under `plfs run` leave the same bytes as without
-# Takes 50 s
+# Takes 80 s
 # Unmodified programs of others under `BUILD_DIR/bin/plfs run --mount D --` and the same on a plain
 # directory: exit status, output and the bytes of all files left behind must be equal. With T_FULL=1
 # more data. fsx is in tests/fsx.

@@ -2,7 +2,7 @@
 # tests/stress/run.sh BUILD_DIR [TEST...]
 #
 # Proves: threads, signals, forks, dup2 and streams at random give under the preload library what they give on plain files, and ThreadSanitizer sees no race in it
-# Takes 80 s
+# Takes 100 s
 # The program makes each call on twins: a file of a managed directory and one of a plain directory.
 # The tests are the workloads shared and auto, each PLFS_STRESS_S seconds (25) in rounds of 5 or, if
 # there is time for many, of 20: a new process with the next seed. Then the two directories have
