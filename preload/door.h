@@ -278,16 +278,22 @@ bool path_is_managed(int dirfd, const char *path);
 int path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
+/* The same, for what the kernel's stat of it is known. */
+bool path_may_be_names(int dirfd, const char *path, const struct stat *st);
 /* Begins the path as one of a descriptor of any process? */
 bool path_is_of_descriptor(const char *path);
 /* Does the path lead to a base without a name, or to a placeholder in memory, to which only paths
  * of descriptors lead (/dev/stdin, /proc/self/fd/0, links to them)? What is there is not the file.
- * *st is what the kernel says of it. A file of which this process does not know yet that it has got
- * a container is found by its attribute: for `all`, also behind links. That costs calls outside of
- * managed directories a look at each file on the same file system. */
-bool path_is_through_descriptor(int dirfd, const char *path, const struct stat *st, bool all);
-/* The same, all of it, and *st is filled. Without `st` it is not wanted. */
-bool path_leads_through_descriptor(int dirfd, const char *path, struct stat *st);
+ * st is what the kernel says of it; *of becomes the number, or -1 if the descriptor is another
+ * process's. A file of which this process does not know yet that it has got a container is found by
+ * its attribute: for `all`, also behind links. That costs calls outside of managed directories a
+ * look at each file on the same file system. */
+bool path_is_through_descriptor(
+	int dirfd, const char *path, const struct stat *st, bool all, int *of);
+/* The same for `all`, with a stat. */
+bool path_leads_through_descriptor(int dirfd, const char *path, int *of);
+/* The descriptor of a file of a pack to which the path leads, by whatever links, or -1. */
+int path_to_packed(int dirfd, const char *path);
 /* Is the file of fd, with this stat, a base without a name? */
 bool fd_is_nameless_base(int fd, const struct stat *st);
 /* The number that a path as /proc/self/fd/3 or /dev/stdin names, or -1; takes no lock. */

@@ -171,25 +171,6 @@ bool fd_is_packed(int fd)
 	return yes;
 }
 
-int fd_of_file(const struct stat *st, bool can_write)
-{
-	int limit = atomic_load(&fd_limit);
-	for (int fd = 0; fd < limit; fd++) {
-		struct stat at;
-		if (!fd_is_container(fd) || REAL(fstat)(fd, &at) != 0 || at.st_ino != st->st_ino ||
-			at.st_dev != st->st_dev)
-			continue;
-		struct ofd *o = can_write ? ofd_get(fd) : NULL;
-		int mode = o ? ofd_flags(o) & O_ACCMODE : O_RDONLY;
-		bool is_it = !can_write || mode == O_WRONLY || mode == O_RDWR;
-		if (o)
-			ofd_put(o);
-		if (is_it)
-			return fd;
-	}
-	return -1;
-}
-
 /* Its last reference has been given back. */
 int ofd_close(struct ofd *o)
 {

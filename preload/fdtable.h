@@ -111,10 +111,6 @@ bool fd_replace(int fd, struct ofd *marked, struct ofd *o);
 /* Is fd a file of a pack? */
 bool fd_is_packed(int fd);
 
-/* A descriptor of a file of ours that is open, for the kernel, on the inode with this stat; with
- * `can_write` one for writing. Or -1. Costs a look at each. */
-int fd_of_file(const struct stat *st, bool can_write);
-
 /* The description of fd with a reference taken, or NULL if it is plain. */
 struct ofd *ofd_get(int fd);
 /* The same, but NULL also for an entry that is a mark only: it stays one. */

@@ -757,14 +757,24 @@ static bool truncate_plain(const char *path, off_t size, int64_t *rc)
 	return done;
 }
 
-/* By the path of a descriptor. Not inlined: calls on other files would have its stack. */
-__attribute__((noinline)) static int truncate_through_descriptor(const char *path, off_t size)
+/* By the path of a descriptor, `of` if it is this process's. Who may not write the file may not by
+ * a descriptor either that can. Not inlined: calls on other files would have its stack. */
+__attribute__((noinline)) static int truncate_through_descriptor(
+	const char *path, int of, off_t size)
 {
-	struct stat st;
-	int of = path_leads_through_descriptor(AT_FDCWD, path, &st) ? fd_of_file(&st, true) : -1;
-	int fd = of >= 0 ? of : door_openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
+	char link[FD_PATH_ROOM];
+	bool is_packed = of >= 0 && fd_is_packed(of);
+	if (!is_packed && REAL(faccessat)(AT_FDCWD, path, W_OK, AT_EACCESS) != 0)
+		return -1;
+	/* The close of another one would drop record locks. */
+	int mode = of >= 0 && !is_packed ? fcntl(of, F_GETFL) & O_ACCMODE : O_RDONLY;
+	if (mode == O_WRONLY || mode == O_RDWR)
+		return ftruncate(of, size);
+	if (is_packed)
+		path = fd_path(link, of);
+	int fd = door_openat(AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
 	int rc = fd < 0 ? -1 : ftruncate(fd, size), saved = errno;
-	if (of < 0 && fd >= 0 && door_close(fd) == 0)
+	if (fd >= 0 && door_close(fd) == 0)
 		errno = saved;
 	return rc;
 }
@@ -777,8 +787,9 @@ EXPORT int truncate(const char *path, off_t size)
 		errno = ENOENT;
 		return -1;
 	}
-	if (path_leads_through_descriptor(AT_FDCWD, path, NULL))
-		return truncate_through_descriptor(path, size);
+	int of;
+	if (path_leads_through_descriptor(AT_FDCWD, path, &of))
+		return truncate_through_descriptor(path, of, size);
 	if (!path_is_ours(AT_FDCWD, path, 0))
 		return REAL(truncate)(path, size);
 	int64_t rc = size < 0 ? -EINVAL : size_is_allowed((uint64_t)size) ? 0 : -EFBIG;

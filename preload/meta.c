@@ -16,7 +16,7 @@ static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct st
 		st->st_size = (off_t)size;
 		return rc;
 	}
-	if (rc != 0 || door_thread.inside || !stat_may_be_name(st))
+	if (rc != 0 || door_thread.inside || !path_may_be_names(dirfd, path, st))
 		return rc;
 	int saved = errno;
 	int64_t fixed = PLFS(plfs_door_fix_stat(dirfd, path, at_flags, st));
@@ -60,11 +60,11 @@ static bool is_descriptors(int dirfd, const char *path, int at_flags)
 	return yes;
 }
 
-/* A path of a descriptor has led to *st, which becomes what fstat says of the file. The kernel's
- * answer stays for who may not read it, as in fix_stat. */
-static int stat_through_descriptor(int dirfd, const char *path, struct stat *st)
+/* A path of a descriptor, `of` if it is this process's, has led to *st, which becomes what fstat
+ * says of the file. The kernel's answer stays for who may not read it, as in fix_stat. */
+static int stat_through_descriptor(int dirfd, const char *path, int of, struct stat *st)
 {
-	int saved = errno, of = fd_of_file(st, false), rc = 0;
+	int saved = errno, rc = 0;
 	int fd = of >= 0 ? of : door_openat(dirfd, path, O_RDONLY | O_CLOEXEC, 0);
 	struct stat found;
 	if (fd >= 0 && fstat(fd, &found) == 0)
@@ -100,8 +100,8 @@ static int stat_at(int dirfd, const char *path, struct stat *st, int at_flags)
 	if (rc == 0 && path_is_hidden(dirfd, path))
 		return not_there();
 	if (rc == 0 && !door_thread.inside && !(at_flags & AT_SYMLINK_NOFOLLOW) &&
-		path_is_through_descriptor(dirfd, path, st, false))
-		return stat_through_descriptor(dirfd, path, st);
+		path_is_through_descriptor(dirfd, path, st, false, &of))
+		return stat_through_descriptor(dirfd, path, of, st);
 	return fix_stat(rc, dirfd, path, at_flags, st);
 }
 
@@ -257,13 +257,13 @@ EXPORT int statx(
 		.st_ctim = {x->stx_ctime.tv_sec, x->stx_ctime.tv_nsec},
 	};
 	if (!by_number && !(at_flags & AT_SYMLINK_NOFOLLOW) &&
-		path_is_through_descriptor(dirfd, path, &st, false)) {
-		rc = stat_through_descriptor(dirfd, path, &st);
+		path_is_through_descriptor(dirfd, path, &st, false, &of)) {
+		rc = stat_through_descriptor(dirfd, path, of, &st);
 		if (rc == 0)
 			fill_statx(x, &st);
 		return rc;
 	}
-	if (!stat_may_be_name(&st) && !is_nameless)
+	if (!is_nameless && !path_may_be_names(dirfd, path, &st))
 		return rc;
 	struct ofd *o = by_number && (is_nameless || !fd_is_reader(dirfd)) ? ofd_get(dirfd) : NULL;
 	if (o && !is_nameless && OFD_IS_PLAIN(o)) {
@@ -302,7 +302,7 @@ EXPORT int fchmod(int fd, mode_t mode)
 
 EXPORT int chmod(const char *path, mode_t mode)
 {
-	int of = path_of_packed(path);
+	int of = path_to_packed(AT_FDCWD, path);
 	if (of >= 0)
 		return fchmod(of, mode);
 	if (path_is_hidden(AT_FDCWD, path))
@@ -317,7 +317,7 @@ EXPORT int fchmodat(int dirfd, const char *path, mode_t mode, int at_flags)
 	if (path_is_hidden(dirfd, path))
 		return not_there();
 	bool follows = !(at_flags & AT_SYMLINK_NOFOLLOW);
-	int of = at_flags ? -1 : path_of_packed(path);
+	int of = at_flags ? -1 : path_to_packed(dirfd, path);
 	if (of >= 0)
 		return fchmod(of, mode);
 	/* Of a flat directory libplfs changes the shadows as well. */
@@ -355,7 +355,7 @@ EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_fl
 {
 	if (is_descriptors(dirfd, path, at_flags))
 		return fchown(dirfd, uid, gid);
-	int of = at_flags & ~AT_EMPTY_PATH ? -1 : path_of_packed(path);
+	int of = at_flags & ~AT_EMPTY_PATH ? -1 : path_to_packed(dirfd, path);
 	if (of >= 0)
 		return fchown(of, uid, gid);
 	if (path_is_hidden(dirfd, path))
@@ -399,7 +399,7 @@ static int set_times(int dirfd, const char *path, const struct timespec times[2]
 	/* EINVAL of libc's utimensat, which utime and utimes do not use. */
 	if (!path)
 		return (int)to_errno(-EFAULT);
-	int of = at_flags ? -1 : path_of_packed(path);
+	int of = at_flags ? -1 : path_to_packed(dirfd, path);
 	if (of >= 0)
 		return futimens(of, times);
 	if (path_is_hidden(dirfd, path))

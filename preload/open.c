@@ -251,12 +251,12 @@ static int open_through_door(
 	return opened_by_door(fd, file, flags);
 }
 
-/* fd, with this stat, came by a path of a descriptor that the text does not show (path_of_packed):
- * the file of the pack is opened in its place, in *opened. */
+/* fd came by a path of a descriptor that the text does not show (path_of_packed): the file of the
+ * pack is opened in its place, in *opened. */
 __attribute__((noinline)) static bool open_stand_in(
-	int fd, const struct stat *st, int flags, int *opened)
+	int fd, int dirfd, const char *path, int flags, int *opened)
 {
-	int of = fd_of_file(st, false);
+	int of = path_to_packed(dirfd, path);
 	if (of < 0)
 		return false;
 	RAW(SYS_close, fd);
@@ -272,7 +272,7 @@ __attribute__((noinline)) static int open_found(
 	struct stat st;
 	enum known known = stat_opened(first, &st);
 	int fd;
-	if (known && stat_is_stand_in(&st) && open_stand_in(first, &st, flags, &fd))
+	if (known && stat_is_stand_in(&st) && open_stand_in(first, dirfd, path, flags, &fd))
 		return fd;
 	if (known && !(flags & (O_ACCMODE | O_TRUNC)) && door_is_new_reader(first, &st))
 		return first;
@@ -338,7 +338,7 @@ __attribute__((noinline)) static int adopt_if_name(
 	struct stat st;
 	if (REAL(fstat)(fd, &st) < 0)
 		return fd;
-	if (stat_is_stand_in(&st) && open_stand_in(fd, &st, flags, &fd))
+	if (stat_is_stand_in(&st) && open_stand_in(fd, dirfd, path, flags, &fd))
 		return fd;
 	if (!stat_may_be_name(&st))
 		return is_nameless(fd, path, &st) ? adopt_nameless(fd, flags) : fd;
@@ -501,7 +501,8 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (ours)
 		return open_through_door(dirfd, path, flags, mode, not_opened);
 	/* The container is cut instead. */
-	bool cut = (flags & O_TRUNC) && path_leads_through_descriptor(dirfd, path, NULL);
+	int number;
+	bool cut = (flags & O_TRUNC) && path_leads_through_descriptor(dirfd, path, &number);
 	int native = cut ? flags & ~O_TRUNC : flags;
 	return adopt_if_name(REAL(openat)(dirfd, path, native, mode), dirfd, path,
 		cut ? flags : flags & ~O_TRUNC, mode);

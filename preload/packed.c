@@ -57,6 +57,9 @@ bool packed_utimens(
 {
 	if (at_flags & ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH))
 		return false;
+	/* The kernel says EFAULT. */
+	if (times && !memory_is_there(times, 2 * sizeof *times, false))
+		return false;
 	int saved = errno,
 	    said = ON_NAME(path, plfs_door_packed_utimens(dirfd, path, times, at_flags));
 	return is_packed(said, saved, rc);
@@ -140,12 +143,26 @@ static int fail(int error)
 
 /* --- Permissions --- */
 
+/* By mode and owner of the file of a pack that fd is open on, as access(2) has it. */
+static bool may_access(int fd, int mode, bool effective)
+{
+	struct stat st;
+	if (fstat(fd, &st) != 0)
+		return false;
+	uid_t uid = effective ? geteuid() : getuid();
+	gid_t gid = effective ? getegid() : getgid();
+	if (uid == 0)
+		return !(mode & X_OK) || (st.st_mode & 0111);
+	int shift = uid == st.st_uid ? 6 : gid == st.st_gid || group_member(st.st_gid) ? 3 : 0;
+	return (((int)st.st_mode >> shift) & mode) == mode;
+}
+
 EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 {
 	before_name(dirfd, path, PLFS_NAMES_DIR);
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	int was = errno, rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno;
-	int of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_of_packed(path);
+	int of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_to_packed(dirfd, path);
 	FLAT_AFTER(
 		-1, rc, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
@@ -154,13 +171,7 @@ EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 		is_packed(ON_NAME(path, plfs_door_packed_access(dirfd, path, mode, at_flags)),
 			saved, &rc);
 	} else if (of >= 0 && (rc == 0 || saved == EACCES)) {
-		/* Who has it open may ask by its path. */
-		struct stat st;
-		bool may_run = fstat(of, &st) == 0 && (st.st_mode & 0111);
-		rc = ((mode & X_OK) && !may_run) ||
-				     ((mode & W_OK) && !(fcntl(of, F_GETFL) & O_ACCMODE))
-			     ? fail(EACCES)
-			     : 0;
+		rc = may_access(of, mode, at_flags & AT_EACCESS) ? 0 : fail(EACCES);
 	}
 	return leaving_errno(was, rc);
 }

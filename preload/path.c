@@ -118,8 +118,12 @@ int path_descriptor(const char *path)
 	const char *at = after(path, "/dev/fd/");
 	at = at ? at : after(path, "/proc/self/fd/");
 	at = at ? at : after(path, "/proc/thread-self/fd/");
-	if (!at && (at = after(path, "/proc/")))
-		at = number(&at) == getpid() ? after(at, "/fd/") : NULL;
+	if (!at && (at = after(path, "/proc/"))) {
+		const char *own = number(&at) == getpid() ? at : NULL, *task = own;
+		if (own && (task = after(own, "/task/")) && number(&task) > 0)
+			own = task;
+		at = own ? after(own, "/fd/") : NULL;
+	}
 	if (!at)
 		return -1;
 	long fd = number(&at);
@@ -137,11 +141,46 @@ int path_of_packed(const char *path)
 	return fd >= 0 && fd_is_packed(fd) ? fd : -1;
 }
 
+/* The attribute of a file that stays plain begins so (docs/FORMAT.md section 11), and is rarely
+ * longer than this many bytes; of others at least the path of a root follows. */
+static const char STAYS_PLAIN[] = "plfs 1 p ";
+enum { REASON_MAX = 160 };
+
+/* Has the file the attribute of one that was plain before it got a container, or may this user not
+ * know? Path NULL or empty: that of dirfd. */
+static bool path_has_attribute(int dirfd, const char *path)
+{
+	int saved = errno, fd = dirfd;
+	char link[FD_PATH_ROOM];
+	bool by_number = !path || !*path,
+	     is_opened = !by_number && *path != '/' && dirfd != AT_FDCWD;
+	/* One whose close drops no locks. */
+	if (is_opened)
+		fd = (int)RAW(SYS_openat, (long)dirfd, path, (long)(O_PATH | O_CLOEXEC), 0L);
+	if (by_number || is_opened)
+		path = fd_path(link, fd);
+	char said[REASON_MAX] = "";
+	long n = RAW(SYS_getxattr, path, "user.plfs", said, sizeof said);
+	bool yes = n > 0 ? strncmp(said, STAYS_PLAIN, strlen(STAYS_PLAIN)) != 0
+			 : errno == ERANGE || errno == EACCES;
+	if (is_opened && fd >= 0)
+		RAW(SYS_close, (long)fd);
+	errno = saved;
+	return yes;
+}
+
+bool path_may_be_names(int dirfd, const char *path, const struct stat *st)
+{
+	return stat_may_be_name(st) &&
+	       (st->st_size == PLFS_SUPER_BYTES || path_has_attribute(dirfd, path));
+}
+
 bool path_may_be_name(int dirfd, const char *path, int at_flags)
 {
 	struct stat st;
 	int saved = errno;
-	bool yes = path && REAL(fstatat)(dirfd, path, &st, at_flags) == 0 && stat_may_be_name(&st);
+	bool yes = path && REAL(fstatat)(dirfd, path, &st, at_flags) == 0 &&
+		   path_may_be_names(dirfd, path, &st);
 	errno = saved;
 	return yes;
 }
@@ -163,50 +202,103 @@ bool fd_is_nameless_base(int fd, const struct stat *st)
 	return is_decided;
 }
 
-bool path_is_through_descriptor(int dirfd, const char *path, const struct stat *st, bool all)
+/* Links on the way to a descriptor that are followed. */
+enum { LINKS_MAX = 8 };
+
+/* The number of the descriptor of this process to which the path leads, by whatever links and from
+ * whatever directory. -1: none. */
+static int path_to_descriptor(int dirfd, const char *path)
 {
-	if (stat_is_stand_in(st) || stat_is_base(st))
-		return true;
-	if (!stat_may_be_base(st) ||
-		!(path_is_of_descriptor(path) ||
-			(all && PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1)))
-		return false;
-	int saved = errno, fd = -1;
-	char link[FD_PATH_ROOM];
-	if (path[0] != '/' && dirfd != AT_FDCWD) {
-		/* One whose close drops no locks. */
-		fd = (int)RAW(SYS_openat, (long)dirfd, path, (long)(O_PATH | O_CLOEXEC), 0L);
-		fd_path(link, fd);
-		path = link;
-	}
-	bool is_decided = RAW(SYS_getxattr, path, "user.plfs", NULL, 0L) > 0;
-	if (fd >= 0)
+	char link[FD_PATH_ROOM], at[256], target[256];
+	int saved = errno, found = -1;
+	for (int i = 0; i < LINKS_MAX && found < 0; i++) {
+		/* The last link itself: its path is that of a descriptor, or it leads on. */
+		int fd = (int)RAW(
+			SYS_openat, (long)dirfd, path, (long)(O_PATH | O_NOFOLLOW | O_CLOEXEC), 0L);
+		if (fd < 0)
+			break;
+		long n = RAW(SYS_readlinkat, (long)AT_FDCWD, fd_path(link, fd), at, sizeof at - 1),
+		     len = RAW(SYS_readlinkat, (long)fd, "", target, sizeof target - 1);
 		RAW(SYS_close, (long)fd);
+		at[n < 0 ? 0 : n] = 0;
+		found = path_descriptor(at);
+		if (found >= 0 || len <= 0 || n <= 0 || len == sizeof target - 1)
+			break;
+		target[len] = 0;
+		path = target;
+		if (target[0] == '/')
+			continue;
+		/* From the link's own directory. */
+		char *last = strrchr(at, '/') + 1;
+		if ((size_t)(last - at) + (size_t)len >= sizeof at)
+			break;
+		memcpy(last, target, (size_t)len + 1);
+		memcpy(target, at, sizeof target);
+	}
 	errno = saved;
-	return is_decided;
+	return found;
+}
+
+bool path_is_through_descriptor(
+	int dirfd, const char *path, const struct stat *st, bool all, int *of)
+{
+	*of = -1;
+	if (stat_is_stand_in(st)) {
+		*of = path_to_descriptor(dirfd, path);
+		return *of >= 0 && fd_is_packed(*of);
+	}
+	bool may_be = !stat_is_base(st) && stat_may_be_base(st) &&
+		      (path_is_of_descriptor(path) ||
+			      (all && PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1));
+	if (!stat_is_base(st) && !(may_be && path_has_attribute(dirfd, path)))
+		return false;
+	int fd = path_to_descriptor(dirfd, path);
+	*of = fd >= 0 && fd_is_container(fd) ? fd : -1;
+	return true;
 }
 
 /* Not inlined: calls on other files would have its stack. */
-__attribute__((noinline)) bool path_leads_through_descriptor(
-	int dirfd, const char *path, struct stat *st)
+__attribute__((noinline)) bool path_leads_through_descriptor(int dirfd, const char *path, int *of)
 {
-	struct stat found;
+	struct stat st;
 	int saved = errno;
 	bool yes = path && !door_thread.inside &&
 		   (atomic_load(&fd_limit) > 0 || path_is_of_descriptor(path)) &&
-		   REAL(fstatat)(dirfd, path, &found, 0) == 0 &&
-		   path_is_through_descriptor(dirfd, path, &found, true);
-	if (yes && st)
-		*st = found;
+		   REAL(fstatat)(dirfd, path, &st, 0) == 0 &&
+		   path_is_through_descriptor(dirfd, path, &st, true, of);
 	errno = saved;
 	return yes;
+}
+
+int path_to_packed(int dirfd, const char *path)
+{
+	struct stat st;
+	int saved = errno, of = path_of_packed(path);
+	if (of < 0 && path && atomic_load(&fd_limit) > 0 && packs_are_known() &&
+		path_is_there(path) && REAL(fstatat)(dirfd, path, &st, 0) == 0 &&
+		stat_is_stand_in(&st)) {
+		of = path_to_descriptor(dirfd, path);
+		of = of >= 0 && fd_is_packed(of) ? of : -1;
+	}
+	errno = saved;
+	return of;
+}
+
+/* Is it a plain file with several names? libplfs would open and close it, and so drop locks. Not
+ * inlined: calls on other files would have its stack. */
+__attribute__((noinline)) static bool path_is_linked(int dirfd, const char *path, int at_flags)
+{
+	struct stat st;
+	return REAL(fstatat)(dirfd, path, &st, at_flags) == 0 && S_ISREG(st.st_mode) &&
+	       st.st_nlink > 1 && !path_may_be_names(dirfd, path, &st);
 }
 
 bool path_is_ours(int dirfd, const char *path, int at_flags)
 {
 	int saved = errno;
 	bool yes = !door_thread.inside &&
-		   (path_is_managed(dirfd, path) || path_may_be_name(dirfd, path, at_flags));
+		   (path_is_managed(dirfd, path) ? !path_is_linked(dirfd, path, at_flags)
+						 : path_may_be_name(dirfd, path, at_flags));
 	errno = saved;
 	return yes;
 }

@@ -225,31 +225,158 @@ EOF
     [ "$(grep -c locked want)" = 8 ] || fail "$(cat want)"
     diff want got || fail "other locks"
 }
-# Mode, owner and times of a file of a pack, by the path of a descriptor of it, went to the
-# placeholder.
-t_what_is_changed_by_the_path_of_a_packed_descriptor_is_the_files() {
-    cat > change.py << 'EOF'
-import os, sys
-name = sys.argv[1] + "/f"
-f = os.open(name, os.O_RDWR | os.O_CREAT, 0o640)
-path = f"/proc/self/fd/{f}"
-print([os.access(path, how) for how in (os.R_OK, os.W_OK, os.X_OK)])
-for call in (
-    lambda: os.chmod(path, 0o604), lambda: os.utime(path, (1, 2)), lambda: os.chown(path, 5, 6),
-    lambda: os.open(path, os.O_TMPFILE | os.O_RDWR),
-):
-    try:
-        print(call())
-    except OSError as error:
-        print(error.errno)
-    for at in (name, f, path):
-        st = os.stat(at)
-        print(oct(st.st_mode), st.st_uid, st.st_gid, st.st_mtime if st.st_mtime < 9 else "now")
+# So did those of other files that could be containers, as they have two names. SQLite's database was
+# corrupt then: another process got its lock.
+t_stats_of_files_with_two_names_drop_no_locks() {
+    cat > locks.py << 'EOF'
+import fcntl, os, subprocess, sys
+look = """
+import fcntl, os, sys
+f = os.open(sys.argv[1], os.O_RDWR)
+try:
+    fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print('free')
+except OSError:
+    print('locked')
+"""
+for name in sys.argv[1:]:
+    f = os.open(name, os.O_RDWR | os.O_CREAT)
+    os.write(f, b"a" * 50)
+    os.link(name, name + ".2")
+    for call in (
+        lambda: os.stat(name).st_size, lambda: os.lstat(name).st_size, lambda: os.fstat(f).st_size, lambda: os.truncate(name, 30),
+        lambda: os.chmod(name, 0o600), lambda: os.chown(name, -1, -1), lambda: os.utime(name), lambda: os.unlink(name + ".2"),
+        lambda: os.truncate(f"/proc/self/fd/{f}", 20),
+    ):
+        fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print(call(), subprocess.run([sys.executable, "-c", look, name], capture_output=True, text=True).stdout)
 EOF
     mkdir -p m plain
-    plfs layout --workload small m > /dev/null
-    python3 change.py plain > want
-    plfs run --mount m -- python3 change.py m > got
+    plfs layout --workload auto m > /dev/null
+    python3 locks.py plain/f plain/g > want
+    plfs run --mount m -- python3 locks.py m/f outside > got
+    [ "$(grep -c locked want)" = 18 ] || fail "$(cat want)"
+    diff want got || fail "other locks"
+}
+# A file without a name that is as long as a placeholder in memory: O_TRUNC by its path cut nothing.
+t_a_file_as_long_as_a_placeholder_is_cut() {
+    mkdir -p m/auto m/small
+    plfs layout --workload auto m/auto > /dev/null
+    plfs layout --workload small m/small > /dev/null
+    plfs run --mount m -- python3 - << 'EOF'
+import os
+for top in ("m/auto", "m/small", "."):
+    f = os.open(top + "/f", os.O_RDWR | os.O_CREAT)
+    g = os.open(top + "/g", os.O_RDWR | os.O_CREAT)
+    os.write(f, b"a" * 196608)
+    os.unlink(top + "/f")
+    path = f"/proc/self/fd/{f}"
+    assert os.stat(path).st_size == 196608, top
+    at = os.open(path, os.O_RDWR | os.O_TRUNC)
+    assert os.fstat(f).st_size == 0, top
+    os.write(at, b"new")
+    assert os.pread(f, 9, 0) == b"new", top
+EOF
+}
+# The path of a descriptor is that of the number, not of another one on the same file, which may be
+# moved meanwhile.
+t_paths_of_descriptors_are_those_of_the_number() {
+    cat > race.c << 'EOF'
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+static int low, up, other;
+static void *move(void *end)
+{
+    while (time(NULL) < *(time_t *)end) {
+        dup2(other, low);
+        dup2(up, low);
+    }
+    return NULL;
+}
+int main(void)
+{
+    char path[64];
+    long wrong = 0;
+    struct stat st;
+    pthread_t mover;
+    low = open("m/f", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (write(low, path, 50) != 50 || system("printf 0123456789 | dd of=m/f bs=1 seek=20 conv=notrunc status=none") != 0)
+        return 1;
+    fstat(low, &st);
+    up = dup(low);
+    unlink("m/f");
+    other = open("m/other", O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    ftruncate(other, 1000);
+    sprintf(path, "/proc/self/fd/%d", up);
+    time_t end = time(NULL) + 2;
+    pthread_create(&mover, NULL, move, &end);
+    while (time(NULL) < end) {
+        wrong += stat(path, &st) != 0 || st.st_size > 100;
+        wrong += truncate(path, 50) != 0;
+        wrong += fstat(other, &st) != 0 || st.st_size != 1000;
+    }
+    pthread_join(mover, NULL);
+    printf("%ld wrong\n", wrong);
+    return wrong != 0;
+}
+EOF
+    gcc -O1 -w -o race race.c -pthread
+    for workload in auto shared; do
+        mkdir m && plfs layout --workload $workload m > /dev/null
+        plfs run --mount m -- ./race || fail "$workload"
+        rm -r m
+    done
+}
+# Mode, owner and times of a file of a pack, by the path of a descriptor of it, went to the
+# placeholder; and by others than the plain text to that of another file, as all files of a directory
+# have one placeholder.
+t_what_is_changed_by_the_path_of_a_packed_descriptor_is_the_files() {
+    cat > change.py << 'EOF'
+import ctypes, os, sys
+top = sys.argv[1]
+files = [os.open(f"{top}/{i}", os.O_RDWR | os.O_CREAT, 0o640) for i in range(3)]
+f = files[1]
+os.symlink(f"/proc/self/fd/{f}", top + "/../link")
+dir = os.open("/proc/self/fd", os.O_RDONLY | os.O_DIRECTORY)
+paths = [f"/proc/self/fd/{f}", f"/proc/self/task/{os.getpid()}/fd/{f}", f"//proc/self/fd/{f}", top + "/../link", f"/dev/fd/{f}"]
+for path, where in [(path, None) for path in paths] + [(str(f), dir)]:
+    for i, fd in enumerate(files):
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d" % i * 9, 0)
+        os.fchmod(fd, 0o640)
+        os.utime(fd, (9, 9))
+    def opened(flags):
+        at = os.open(path, flags, dir_fd=where)
+        os.pwrite(at, b"NEW", 1)
+        os.close(at)
+    print([os.access(path, how, dir_fd=where) for how in (os.R_OK, os.W_OK, os.X_OK)])
+    for call in (
+        lambda: os.chmod(path, 0o604, dir_fd=where), lambda: os.utime(path, (1, 2), dir_fd=where),
+        lambda: os.chown(path, 5, 6, dir_fd=where), lambda: where or "link" in path or os.open(path, os.O_TMPFILE | os.O_RDWR),
+        lambda: os.stat(path, dir_fd=where).st_size, lambda: opened(os.O_WRONLY), lambda: where or os.truncate(path, 5),
+        lambda: opened(os.O_RDWR | os.O_TRUNC), lambda: os.close(os.open(path, os.O_RDONLY | os.O_TRUNC, dir_fd=where)),
+    ):
+        try:
+            print(call())
+        except OSError as error:
+            print(error.errno)
+        for i, fd in enumerate(files):
+            for st in (os.fstat(fd), os.stat(f"{top}/{i}")):
+                print(oct(st.st_mode), st.st_uid, st.st_gid, st.st_mtime if st.st_mtime < 9 else "later", st.st_size)
+            print(os.pread(fd, 20, 0))
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.utimensat(-100, f"{top}/1".encode(), ctypes.c_void_p(8), 0), ctypes.get_errno())
+EOF
+    mkdir -p m/d plain/d
+    plfs layout --workload small m/d > /dev/null
+    python3 change.py plain/d > want
+    plfs run --mount m -- python3 change.py m/d > got
     diff want got || fail "other files"
 }
 # Who gets a promoted file in a message has a description of his own; its position became a number
