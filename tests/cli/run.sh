@@ -225,8 +225,8 @@ EOF
     [ "$(grep -c locked want)" = 8 ] || fail "$(cat want)"
     diff want got || fail "other locks"
 }
-# So did those of other files that could be containers, as they have two names. SQLite's database was
-# corrupt then: another process got its lock.
+# So did those of other files with two names, which could be containers: two processes got the lock
+# of SQLite's database.
 t_stats_of_files_with_two_names_drop_no_locks() {
     cat > locks.py << 'EOF'
 import fcntl, os, subprocess, sys
@@ -334,8 +334,8 @@ EOF
     done
 }
 # Mode, owner and times of a file of a pack, by the path of a descriptor of it, went to the
-# placeholder; and by others than the plain text to that of another file, as all files of a directory
-# have one placeholder.
+# placeholder; and by others than the plain text to that of another file, as all files of a
+# directory have one placeholder.
 t_what_is_changed_by_the_path_of_a_packed_descriptor_is_the_files() {
     cat > change.py << 'EOF'
 import ctypes, os, sys
