@@ -296,6 +296,8 @@ bool path_leads_through_descriptor(int dirfd, const char *path, int *of);
 int path_to_packed(int dirfd, const char *path);
 /* Is the file of fd, with this stat, a base without a name? */
 bool fd_is_nameless_base(int fd, const struct stat *st);
+/* The same, and fd was opened by `path`: what path_is_through_descriptor says for `all`. */
+bool path_led_to_base(int fd, const char *path, const struct stat *st);
 /* The number that a path as /proc/self/fd/3 or /dev/stdin names, or -1; takes no lock. */
 int path_descriptor(const char *path);
 /* The same if it is a file of a pack. */

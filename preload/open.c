@@ -313,18 +313,6 @@ static int adopt_nameless(int fd, int flags)
 	return fd;
 }
 
-/* Is the file of fd, with this stat, which was opened by `path`, one with a container and without a
- * name? */
-static bool is_nameless(int fd, const char *path, const struct stat *st)
-{
-	if (stat_is_base(st))
-		return true;
-	bool may_be = stat_may_be_base(st) &&
-		      (path_is_of_descriptor(path) ||
-			      PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1);
-	return may_be && fd_is_nameless_base(fd, st);
-}
-
 /* fd came from a native open. It may still be a name: through a symbolic link into a managed
  * directory, /dev/stdin, or a container outside of all managed directories. Not inlined, as
  * open_found. */
@@ -341,7 +329,7 @@ __attribute__((noinline)) static int adopt_if_name(
 	if (stat_is_stand_in(&st) && open_stand_in(fd, dirfd, path, flags, &fd))
 		return fd;
 	if (!stat_may_be_name(&st))
-		return is_nameless(fd, path, &st) ? adopt_nameless(fd, flags) : fd;
+		return path_led_to_base(fd, path, &st) ? adopt_nameless(fd, flags) : fd;
 	if ((flags & O_ACCMODE) == O_RDONLY) {
 		int rc = door_adopt(fd, flags, NULL);
 		if (rc >= 0)

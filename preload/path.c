@@ -202,6 +202,16 @@ bool fd_is_nameless_base(int fd, const struct stat *st)
 	return is_decided;
 }
 
+bool path_led_to_base(int fd, const char *path, const struct stat *st)
+{
+	if (stat_is_base(st))
+		return true;
+	bool may_be = stat_may_be_base(st) &&
+		      (path_is_of_descriptor(path) ||
+			      PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1);
+	return may_be && fd_is_nameless_base(fd, st);
+}
+
 /* Links on the way to a descriptor that are followed. */
 enum { LINKS_MAX = 8 };
 

@@ -255,13 +255,19 @@ EXPORT FILE *fopen(const char *restrict path, const char *restrict mode)
 	int flags = door_thread.inside || !path || !mode ? -1 : mode_flags(mode);
 	if (flags < 0)
 		return REAL(fopen)(path, mode);
+	int of;
 	if (!path_is_managed(AT_FDCWD, path) && path_of_packed(path) < 0 &&
-		!((flags & O_TRUNC) && path_may_be_name(AT_FDCWD, path, 0))) {
+		!((flags & O_TRUNC) &&
+			(path_may_be_name(AT_FDCWD, path, 0) ||
+				path_leads_through_descriptor(AT_FDCWD, path, &of)))) {
 		FILE *fp = REAL(fopen)(path, mode);
 		struct stat st;
-		if (!fp || REAL(fstat)(fp->_fileno, &st) < 0 || !stat_may_be_name(&st) ||
-			(st.st_size != PLFS_SUPER_BYTES &&
-				PLFS(plfs_door_is_plfs(AT_FDCWD, path)) != 1))
+		if (!fp || REAL(fstat)(fp->_fileno, &st) < 0)
+			return fp;
+		bool is_name = stat_may_be_name(&st) &&
+			       (st.st_size == PLFS_SUPER_BYTES ||
+				       PLFS(plfs_door_is_plfs(AT_FDCWD, path)) == 1);
+		if (!is_name && !stat_is_stand_in(&st) && !path_led_to_base(fp->_fileno, path, &st))
 			return fp;
 		fclose(fp);
 		flags &= ~O_EXCL;
@@ -350,7 +356,9 @@ EXPORT FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 	if (door_thread.inside || flags < 0 || (!path && !fd_is_container(fp->_fileno)))
 		return REAL(freopen)(path, mode, fp);
 	char link[FD_PATH_ROOM];
-	bool is_ours = !path || path_is_ours(AT_FDCWD, path, 0);
+	int of;
+	bool is_ours = !path || path_is_ours(AT_FDCWD, path, 0) ||
+		       path_leads_through_descriptor(AT_FDCWD, path, &of);
 	if (!path) {
 		/* A new mode for the same file. */
 		path = fd_path(link, fp->_fileno);
