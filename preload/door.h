@@ -279,7 +279,7 @@ int path_opens_managed(int dirfd, const char *path);
 /* Does the file have the size of a name? at_flags: 0 or AT_SYMLINK_NOFOLLOW. */
 bool path_may_be_name(int dirfd, const char *path, int at_flags);
 /* The same, for what the kernel's stat of it is known. */
-bool path_may_be_names(int dirfd, const char *path, const struct stat *st);
+bool path_may_be_name_by(int dirfd, const char *path, const struct stat *st);
 /* Begins the path as one of a descriptor of any process? */
 bool path_is_of_descriptor(const char *path);
 /* Does the path lead to a base without a name, or to a placeholder in memory, to which only paths

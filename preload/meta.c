@@ -16,7 +16,7 @@ static int fix_stat(int rc, int dirfd, const char *path, int at_flags, struct st
 		st->st_size = (off_t)size;
 		return rc;
 	}
-	if (rc != 0 || door_thread.inside || !path_may_be_names(dirfd, path, st))
+	if (rc != 0 || door_thread.inside || !path_may_be_name_by(dirfd, path, st))
 		return rc;
 	int saved = errno;
 	int64_t fixed = PLFS(plfs_door_fix_stat(dirfd, path, at_flags, st));
@@ -263,7 +263,7 @@ EXPORT int statx(
 			fill_statx(x, &st);
 		return rc;
 	}
-	if (!is_nameless && !path_may_be_names(dirfd, path, &st))
+	if (!is_nameless && !path_may_be_name_by(dirfd, path, &st))
 		return rc;
 	struct ofd *o = by_number && (is_nameless || !fd_is_reader(dirfd)) ? ofd_get(dirfd) : NULL;
 	if (o && !is_nameless && OFD_IS_PLAIN(o)) {

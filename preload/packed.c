@@ -162,7 +162,6 @@ EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 	before_name(dirfd, path, PLFS_NAMES_DIR);
 	FLAT_FIRST(-1, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	int was = errno, rc = REAL(faccessat)(dirfd, path, mode, at_flags), saved = errno;
-	int of = at_flags & AT_SYMLINK_NOFOLLOW ? -1 : path_to_packed(dirfd, path);
 	FLAT_AFTER(
 		-1, rc, dirfd, path, PLACE_OF(at_flags), faccessat(AT_FDCWD, at, mode, at_flags));
 	if (rc == 0 && path_is_hidden(dirfd, path))
@@ -170,8 +169,10 @@ EXPORT int faccessat(int dirfd, const char *path, int mode, int at_flags)
 	if (rc < 0 && saved == ENOENT) {
 		is_packed(ON_NAME(path, plfs_door_packed_access(dirfd, path, mode, at_flags)),
 			saved, &rc);
-	} else if (of >= 0 && (rc == 0 || saved == EACCES)) {
-		rc = may_access(of, mode, at_flags & AT_EACCESS) ? 0 : fail(EACCES);
+	} else if ((rc == 0 || saved == EACCES) && !(at_flags & AT_SYMLINK_NOFOLLOW)) {
+		int of = path_to_packed(dirfd, path);
+		if (of >= 0)
+			rc = may_access(of, mode, at_flags & AT_EACCESS) ? 0 : fail(EACCES);
 	}
 	return leaving_errno(was, rc);
 }

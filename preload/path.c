@@ -146,8 +146,15 @@ int path_of_packed(const char *path)
 static const char STAYS_PLAIN[] = "plfs 1 p ";
 enum { REASON_MAX = 160 };
 
-/* Has the file the attribute of one that was plain before it got a container, or may this user not
- * know? Path NULL or empty: that of dirfd. */
+/* Is what a call gave, n bytes or an error in errno, the attribute of a file that was plain before
+ * it got a container? */
+static bool is_of_container(long n, const char said[REASON_MAX])
+{
+	return n < 0 ? errno == ERANGE
+		     : n > 0 && strncmp(said, STAYS_PLAIN, strlen(STAYS_PLAIN)) != 0;
+}
+
+/* Has the file such an attribute, or may this user not know? Path NULL or empty: that of dirfd. */
 static bool path_has_attribute(int dirfd, const char *path)
 {
 	int saved = errno, fd = dirfd;
@@ -161,15 +168,14 @@ static bool path_has_attribute(int dirfd, const char *path)
 		path = fd_path(link, fd);
 	char said[REASON_MAX] = "";
 	long n = RAW(SYS_getxattr, path, "user.plfs", said, sizeof said);
-	bool yes = n > 0 ? strncmp(said, STAYS_PLAIN, strlen(STAYS_PLAIN)) != 0
-			 : errno == ERANGE || errno == EACCES;
+	bool yes = is_of_container(n, said) || (n < 0 && errno == EACCES);
 	if (is_opened && fd >= 0)
 		RAW(SYS_close, (long)fd);
 	errno = saved;
 	return yes;
 }
 
-bool path_may_be_names(int dirfd, const char *path, const struct stat *st)
+bool path_may_be_name_by(int dirfd, const char *path, const struct stat *st)
 {
 	return stat_may_be_name(st) &&
 	       (st->st_size == PLFS_SUPER_BYTES || path_has_attribute(dirfd, path));
@@ -180,7 +186,7 @@ bool path_may_be_name(int dirfd, const char *path, int at_flags)
 	struct stat st;
 	int saved = errno;
 	bool yes = path && REAL(fstatat)(dirfd, path, &st, at_flags) == 0 &&
-		   path_may_be_names(dirfd, path, &st);
+		   path_may_be_name_by(dirfd, path, &st);
 	errno = saved;
 	return yes;
 }
@@ -197,19 +203,26 @@ bool fd_is_nameless_base(int fd, const struct stat *st)
 	if (!stat_may_be_base(st))
 		return false;
 	int saved = errno;
-	bool is_decided = RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
+	char said[REASON_MAX] = "";
+	long n = RAW(SYS_fgetxattr, (long)fd, "user.plfs", said, sizeof said);
+	bool is_base = is_of_container(n, said);
 	errno = saved;
-	return is_decided;
+	return is_base;
+}
+
+/* May it be the base, without a name, of a container that this process does not know of? `all` as
+ * for path_is_through_descriptor. */
+static bool may_be_unknown_base(const char *path, const struct stat *st, bool all)
+{
+	return stat_may_be_base(st) &&
+	       (path_is_of_descriptor(path) ||
+		       (all && PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1));
 }
 
 bool path_led_to_base(int fd, const char *path, const struct stat *st)
 {
-	if (stat_is_base(st))
-		return true;
-	bool may_be = stat_may_be_base(st) &&
-		      (path_is_of_descriptor(path) ||
-			      PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1);
-	return may_be && fd_is_nameless_base(fd, st);
+	return stat_is_base(st) ||
+	       (may_be_unknown_base(path, st, true) && fd_is_nameless_base(fd, st));
 }
 
 /* Links on the way to a descriptor that are followed. */
@@ -249,18 +262,22 @@ static int path_to_descriptor(int dirfd, const char *path)
 	return found;
 }
 
+/* The same if it is a file of a pack. */
+static int path_to_placeholder(int dirfd, const char *path)
+{
+	int fd = path_to_descriptor(dirfd, path);
+	return fd >= 0 && fd_is_packed(fd) ? fd : -1;
+}
+
 bool path_is_through_descriptor(
 	int dirfd, const char *path, const struct stat *st, bool all, int *of)
 {
-	*of = -1;
 	if (stat_is_stand_in(st)) {
-		*of = path_to_descriptor(dirfd, path);
-		return *of >= 0 && fd_is_packed(*of);
+		*of = path_to_placeholder(dirfd, path);
+		return *of >= 0;
 	}
-	bool may_be = !stat_is_base(st) && stat_may_be_base(st) &&
-		      (path_is_of_descriptor(path) ||
-			      (all && PLFS_ALWAYS(plfs_door_knows_device(st->st_dev)) == 1));
-	if (!stat_is_base(st) && !(may_be && path_has_attribute(dirfd, path)))
+	if (!stat_is_base(st) &&
+		!(may_be_unknown_base(path, st, all) && path_has_attribute(dirfd, path)))
 		return false;
 	int fd = path_to_descriptor(dirfd, path);
 	*of = fd >= 0 && fd_is_container(fd) ? fd : -1;
@@ -286,10 +303,8 @@ int path_to_packed(int dirfd, const char *path)
 	int saved = errno, of = path_of_packed(path);
 	if (of < 0 && path && atomic_load(&fd_limit) > 0 && packs_are_known() &&
 		path_is_there(path) && REAL(fstatat)(dirfd, path, &st, 0) == 0 &&
-		stat_is_stand_in(&st)) {
-		of = path_to_descriptor(dirfd, path);
-		of = of >= 0 && fd_is_packed(of) ? of : -1;
-	}
+		stat_is_stand_in(&st))
+		of = path_to_placeholder(dirfd, path);
 	errno = saved;
 	return of;
 }
@@ -300,7 +315,7 @@ __attribute__((noinline)) static bool path_is_linked(int dirfd, const char *path
 {
 	struct stat st;
 	return REAL(fstatat)(dirfd, path, &st, at_flags) == 0 && S_ISREG(st.st_mode) &&
-	       st.st_nlink > 1 && !path_may_be_names(dirfd, path, &st);
+	       st.st_nlink > 1 && !path_may_be_name_by(dirfd, path, &st);
 }
 
 bool path_is_ours(int dirfd, const char *path, int at_flags)
