@@ -289,12 +289,25 @@ static int64_t seek_in_kernel(struct ofd *o, int fd, int64_t offset, int whence)
 	return at;
 }
 
+/* A placeholder that came in the place of a plain file (hand_over) may have gone in a message: who
+ * got it has his position there, while the sender's stays in memory. So who writes another one
+ * there takes a new placeholder first, as our children may have the same. Without room for one it
+ * is shared. The numbers are held. */
+static void take_own_placeholder(int fd, struct ofd *o)
+{
+	if (atomic_load(&o->shared->is_replaced) &&
+		(RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_RDONLY)
+		make_placeholder(fd);
+}
+
 void fd_park_held(int fd, struct ofd *o)
 {
-	if (!OFD_IS_PLAIN(o) && fd_is_at(fd, o) &&
-		atomic_load(&o->shared->position) != POSITION_IN_KERNEL &&
-		!description_is_tagged(fd))
-		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
+	if (OFD_IS_PLAIN(o) || !fd_is_at(fd, o) ||
+		atomic_load(&o->shared->position) == POSITION_IN_KERNEL ||
+		description_is_tagged(fd))
+		return;
+	take_own_placeholder(fd, o);
+	RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 }
 
 int64_t ofd_kernel_position(struct ofd *o, int fd)
@@ -383,13 +396,16 @@ static void share_position(struct ofd *o, int fd, bool is_plain, bool by_tag)
 {
 	struct description *d = o->shared;
 	int64_t at = atomic_load(&d->position);
-	if (at == POSITION_IN_KERNEL || (by_tag && description_tag(d, fd)) ||
-		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) != at || atomic_load(&d->is_replaced))
+	if (at == POSITION_IN_KERNEL)
+		return;
+	take_own_placeholder(fd, o);
+	if ((by_tag && description_tag(d, fd)) || RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) != at)
 		return;
 	if (!is_plain)
 		RAW(SYS_fcntl, (long)fd, (long)F_SETSIG,
 			(long)(ACCESS_SIGNAL + (ofd_flags(o) & O_ACCMODE)));
-	atomic_store(&d->position, POSITION_IN_KERNEL);
+	if (!atomic_load(&d->is_replaced))
+		atomic_store(&d->position, POSITION_IN_KERNEL);
 }
 
 void fd_give_position(int fd, struct ofd *o)

@@ -102,18 +102,6 @@ static int64_t for_each_sent(const struct msghdr *message, int64_t (*call)(int))
 	return rc;
 }
 
-/* What came in the place of a plain file (hand_over) is the receiver's own, who looks for his
- * position there: nobody else may put a tag into it, as for a program that is started. So this
- * process takes a new one before a message and after it, as its children may have the one before.
- * Without room for one they share it. */
-static void renew(int fd, struct ofd *o)
-{
-	fd_hold_numbers();
-	if (atomic_load(&o->shared->is_replaced) && fd_is_at(fd, o))
-		make_placeholder(fd);
-	fd_release_numbers();
-}
-
 /* Who gets fd shares its position with us: by the kernel, as he does not have our memory. And he
  * finds what was written. */
 static int64_t send_descriptor(int fd)
@@ -125,40 +113,19 @@ static int64_t send_descriptor(int fd)
 	DEFER_SIGNALS();
 	int64_t rc = PLFS(plfs_commit(o->file));
 	description_lock(o->shared);
-	if (rc == 0 && o->is_packed) {
+	if (rc == 0 && o->is_packed)
 		rc = fd_pass_packed(fd, o);
-	} else if (rc == 0) {
-		renew(fd, o);
+	else if (rc == 0)
 		fd_give_position(fd, o);
-	}
 	description_unlock(o->shared);
 	ofd_put(o);
 	return rc;
 }
 
-/* After it is sent. */
-static int64_t sent_descriptor(int fd)
-{
-	struct ofd *o = fd_is_container(fd) && !fd_is_reader(fd) ? ofd_get(fd) : NULL;
-	if (!o)
-		return 0;
-	DEFER_SIGNALS();
-	description_lock(o->shared);
-	renew(fd, o);
-	description_unlock(o->shared);
-	ofd_put(o);
-	return 0;
-}
-
 EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
 	int64_t rc = atomic_load(&fd_limit) > 0 ? for_each_sent(message, send_descriptor) : 0;
-	if (rc < 0)
-		return (ssize_t)to_errno(rc);
-	ssize_t n = REAL(sendmsg)(socket, message, flags);
-	if (n >= 0 && atomic_load(&fd_limit) > 0)
-		for_each_sent(message, sent_descriptor);
-	return n;
+	return rc < 0 ? (ssize_t)to_errno(rc) : REAL(sendmsg)(socket, message, flags);
 }
 
 EXPORT int sendmmsg(int socket, struct mmsghdr *messages, unsigned count, int flags)
@@ -172,10 +139,7 @@ EXPORT int sendmmsg(int socket, struct mmsghdr *messages, unsigned count, int fl
 			return (int)to_errno(rc);
 		count = rc < 0 ? i : count;
 	}
-	int sent = REAL(sendmmsg)(socket, messages, count, flags);
-	for (int i = 0; i < sent && atomic_load(&fd_limit) > 0; i++)
-		for_each_sent(&messages[i].msg_hdr, sent_descriptor);
-	return sent;
+	return REAL(sendmmsg)(socket, messages, count, flags);
 }
 
 static int64_t receive_descriptor(int fd)

@@ -453,38 +453,85 @@ EOF
     plfs run --mount m -- python3 change.py m/d > got
     diff want got || fail "other files"
 }
-# Who gets a promoted file in a message has a description of his own; its position became a number
-# of the sender's when that started a program.
+# Who gets a promoted file in a message has a description of his own, but who sent it to himself:
+# its position became a number of the sender's when that started a program, and it was read-only.
 t_who_gets_a_promoted_file_keeps_its_position() {
     mkdir m
     plfs layout --workload auto m > /dev/null
+    cat > receive.py << 'EOF'
+import fcntl, os, socket, subprocess, sys
+from_parent = socket.socket(fileno=0)
+got = socket.recv_fds(from_parent, 1, 1)[1][0]
+mode = int(sys.argv[1])
+assert fcntl.fcntl(got, fcntl.F_GETFL) & os.O_ACCMODE == mode
+def may(call, allowed):
+    try:
+        call()
+        assert allowed
+    except OSError as e:
+        assert not allowed and e.errno == 9, e
+may(lambda: os.pread(got, 1, 0), mode != os.O_WRONLY)
+may(lambda: os.pwrite(got, b"r", 3), mode != os.O_RDONLY)
+from_parent.send(b"x")
+from_parent.recv(1)
+# All share that of a descriptor that only reads: it stays what it is.
+if mode == os.O_RDONLY:
+    sys.exit()
+at = os.lseek(got, 0, 1)
+assert at == 40 + mode, at
+os.write(got, b"----")
+again = f"""import os
+assert os.lseek({got}, 0, 1) == {at + 4} and os.fstat({got}).st_size == 50
+os.pwrite({got}, b"a", 4)"""
+subprocess.run([sys.executable, "-c", again], check=True, close_fds=False)
+EOF
     plfs run --mount m -- python3 - << 'EOF'
 import os, socket, subprocess, sys
-f = os.open("m/f", os.O_RDWR | os.O_CREAT)
-os.set_inheritable(f, True)
-os.write(f, b"0123456789" * 5)
-second = "import os; f = os.open('m/f', os.O_RDWR); os.pwrite(f, b'b' * 10, 5)"
-subprocess.run([sys.executable, "-c", second], check=True)
-os.lseek(f, 40, 0)
-# A child has what the parent had before the message, and starts programs, too.
-ours, childs = socket.socketpair()
-if os.fork() == 0:
-    childs.recv(1)
-    subprocess.run(["true"], close_fds=False)
-    childs.send(b"x")
-    os._exit(0)
-here, there = socket.socketpair()
-socket.send_fds(here, [b"f"], [f])
-got = socket.recv_fds(there, 1, 1)[1][0]
-os.dup(f)
-for _ in range(2):
-    subprocess.run(["true"], close_fds=False)
-    assert os.lseek(got, 0, 1) == 40, os.lseek(got, 0, 1)
-ours.send(b"x")
-ours.recv(1)
-assert os.lseek(got, 0, 1) == 40, os.lseek(got, 0, 1)
-assert os.read(got, 4) == b"0123" and os.lseek(f, 0, 1) == 40
-assert os.read(f, 2) == b"01" and os.lseek(got, 0, 1) == 44
+for mode in os.O_RDWR, os.O_WRONLY, os.O_RDONLY:
+    f = os.open("m/f", os.O_RDWR | os.O_CREAT)
+    os.write(f, b"0123456789" * 5)
+    keeps = None
+    if mode != os.O_RDWR:
+        keeps, f = f, os.open("m/f", mode)
+    os.set_inheritable(f, True)
+    second = "import os; f = os.open('m/f', os.O_RDWR); os.pwrite(f, b'b' * 10, 5)"
+    subprocess.run([sys.executable, "-c", second], check=True)
+    # A child has what the parent had before the message, and starts programs, too.
+    ours, childs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        childs.recv(1)
+        subprocess.run(["true"], close_fds=False)
+        childs.send(b"x")
+        os._exit(0)
+    os.lseek(f, 40 + mode, 0)
+    here, there = socket.socketpair()
+    receiver = subprocess.Popen([sys.executable, "receive.py", str(mode)], stdin=there)
+    socket.send_fds(here, [b"f"], [f])
+    assert here.recv(1) == b"x"
+    os.lseek(f, 40, 0)
+    socket.send_fds(here, [b"f"], [f])
+    socket.send_fds(ours, [b"f"], [f])
+    mine, other = socket.socketpair()
+    socket.send_fds(mine, [b"f"], [f])
+    got = socket.recv_fds(other, 1, 1)[1][0]
+    os.dup2(f, 90)
+    for _ in range(2):
+        subprocess.run(["true"], close_fds=False)
+        assert [os.lseek(fd, 0, 1) for fd in (got, f, 90)] == [40, 40, 40]
+    os.lseek(got, 44, 0)
+    assert [os.lseek(fd, 0, 1) for fd in (got, f, 90)] == [44, 44, 44]
+    ours.send(b"x")
+    assert ours.recv(1) == b"x" and os.waitpid(child, 0)[1] == 0
+    here.send(b"x")
+    assert receiver.wait() == 0
+    now = bytearray(b"01234" + b"b" * 10 + b"56789" + b"0123456789" * 3)
+    if mode != os.O_RDONLY:
+        now[3:5], now[40 + mode:44 + mode] = b"ra", b"----"
+    assert open("m/f", "rb").read() == now, open("m/f", "rb").read()
+    for fd in {got, f, 90} | ({keeps} if keeps else set()):
+        os.close(fd)
+    os.unlink("m/f")
 EOF
 }
 # A program that is executed holds what the one before held: another process removed the data.

@@ -176,8 +176,9 @@ static void has_locks(const char *path, int fd, int command)
 }
 
 /* A descriptor of a file that has got a container was read-only after exec if its process had sent
- * it to itself, or had sent what it had opened then. */
-static void sent_to_oneself_and_exec(int flags, bool later)
+ * it to itself, or had sent what it had opened then; and at once, at a position of its own, if it
+ * had been opened before. It gets one if somebody has it open for writing all the time. */
+static void sent_to_oneself_and_exec(int flags, bool later, bool is_kept)
 {
 	close(make("g", "0123456789"));
 	int fd = open("g", flags);
@@ -198,9 +199,13 @@ static void sent_to_oneself_and_exec(int flags, bool later)
 			close(received), received = fd;
 		run_again("uses", "g", received);
 	}
-	close(fd);
+	if (!is_kept)
+		close(fd);
 	R(reap(pid));
+	if (is_kept)
+		close(fd);
 	show("g");
+	unlink("g");
 }
 
 /* And so for another process. */
@@ -250,9 +255,8 @@ int main(int argc, char **argv)
 		return has_locks(argv[2], fd, argv[1][4] == 'p' ? F_SETLK : F_OFD_SETLK), 0;
 	if (argc > 1)
 		return used(fd), 0;
-	sent_to_oneself_and_exec(O_RDWR, false);
-	sent_to_oneself_and_exec(O_RDWR, true);
-	sent_to_oneself_and_exec(O_WRONLY, true);
+	for (int i = 0; i < 8; i++)
+		sent_to_oneself_and_exec(i & 4 ? O_WRONLY : O_RDWR, i & 1, i & 2);
 	sent_to_another();
 	fd = make("locked", "x");
 	R(lock(fd, F_OFD_SETLK, F_WRLCK, 0));
