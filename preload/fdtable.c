@@ -399,7 +399,8 @@ static void share_position(struct ofd *o, int fd, bool is_plain, bool by_tag)
 	if (at == POSITION_IN_KERNEL)
 		return;
 	take_own_placeholder(fd, o);
-	if ((by_tag && description_tag(d, fd)) || RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) != at)
+	if ((by_tag && description_tag(d, fd)) ||
+		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) != at)
 		return;
 	if (!is_plain)
 		RAW(SYS_fcntl, (long)fd, (long)F_SETSIG,
