@@ -341,9 +341,9 @@ bool door_share(int fd, const struct description *shared);
 /* Takes the entry of fd out, with what goes with a closed descriptor: record locks. The caller gets
  * its reference. */
 struct ofd *door_detach(int fd);
-/* fd was opened for reading only, in a managed directory, and this is its stat. True: its file is
- * plain, and fd a reader. */
-bool door_is_new_reader(int fd, const struct stat *st);
+/* fd reads a plain file of a managed directory, or one whose container is not whole yet, and this
+ * is its stat. True: fd is a reader. */
+bool door_install_reader(int fd, const struct stat *st);
 /* Makes the reader at fd, which the table has as `reader`, an entry like any. False: it cannot. */
 bool door_describe_reader(int fd, struct ofd *reader);
 /* Is the file of a reader or a writer plain still? A look, as a handle has it: one call. */

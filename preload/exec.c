@@ -203,6 +203,13 @@ static int exec_program(const char *path, char *const argv[], char *const envp[]
 	return rc;
 }
 
+/* Where the kernel would find the base, which may be an older program. */
+static bool is_promoted(const char *path)
+{
+	return path && path_is_there(path) && path_may_be_name(AT_FDCWD, path, 0) &&
+	       path_is_container(AT_FDCWD, path);
+}
+
 /* After an exec that failed: where the kernel finds no program there may be one, or another error.
  */
 static int exec_again(const char *path, char *const argv[], char *const envp[])
@@ -219,6 +226,10 @@ static int exec_again(const char *path, char *const argv[], char *const envp[])
 
 static int exec_path(const char *path, char *const argv[], char *const envp[])
 {
+	if (is_promoted(path)) {
+		errno = ENOEXEC;
+		return exec_again(path, argv, envp);
+	}
 	if (!served_at(AT_FDCWD, path, 0, envp))
 		return -1;
 	REAL(execve)(path, argv, envp);
@@ -296,6 +307,10 @@ static int exec_at(int dirfd, const char *path, char *const argv[], char *const 
 	else if (is_there)
 		snprintf(name, PATH_MAX + 40, "/dev/fd/%d%s%s", dirfd, *path ? "/" : "", path);
 	/* The process stays where it is, and an interpreter is looked for from there. */
+	if ((is_named || (flags & AT_EMPTY_PATH)) && is_promoted(name)) {
+		errno = ENOEXEC;
+		return exec_again(name, argv, envp);
+	}
 	if (is_named ? !served_at(AT_FDCWD, name, 0, envp) : !served_at(dirfd, path, flags, envp))
 		return -1;
 	REAL(execveat)(dirfd, path, argv, envp, flags);

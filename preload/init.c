@@ -204,7 +204,7 @@ void adopt_passed(int fd)
 		return;
 	if (!may_be_inherited(fd, &st)) {
 		if (reads_plain(fd, &st))
-			door_is_new_reader(fd, &st);
+			door_install_reader(fd, &st);
 		return;
 	}
 	int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
@@ -224,6 +224,9 @@ void adopt_passed(int fd)
 	if (rc < 0) {
 		to_errno(rc);
 		make_unreadable(fd);
+	} else if (rc == 0 && reads_plain(fd, &st)) {
+		/* Decided, and not whole yet. */
+		door_install_reader(fd, &st);
 	} else if (rc == 1 && !shared) {
 		struct ofd *o = ofd_get(fd);
 		atomic_store(&o->shared->position, POSITION_IN_KERNEL);

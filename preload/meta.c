@@ -690,7 +690,7 @@ bool path_is_container(int dirfd, const char *path)
 	if (path_is_packed(dirfd, path, 0))
 		return true;
 	return !door_thread.inside && REAL(fstatat)(dirfd, path, &st, 0) == 0 &&
-	       S_ISREG(st.st_mode) && st.st_size == PLFS_SUPER_BYTES &&
+	       path_may_be_name_by(dirfd, path, &st) &&
 	       PLFS(plfs_door_fix_stat(dirfd, path, 0, &st)) == 1;
 }
 

@@ -116,10 +116,10 @@ __attribute__((noinline)) static enum known stat_opened(int fd, struct stat *st)
 	return RAW(SYS_fstat, (long)fd, st) == 0 ? KNOWN_ALL : KNOWN_NOT;
 }
 
-bool door_is_new_reader(int fd, const struct stat *st)
+bool door_install_reader(int fd, const struct stat *st)
 {
-	if (fd >= FD_TABLE_LEN || !S_ISREG(st->st_mode) || stat_may_be_name(st) ||
-		!door_has_room(fd) || !(door_is_local(fd, st->st_dev) || open_asks(fd, st->st_dev)))
+	if (fd >= FD_TABLE_LEN || !door_has_room(fd) ||
+		!(door_is_local(fd, st->st_dev) || open_asks(fd, st->st_dev)))
 		return false;
 	door_begin_table();
 	fd_install_reader(fd);
@@ -274,7 +274,8 @@ __attribute__((noinline)) static int open_found(
 	int fd;
 	if (known && stat_is_stand_in(&st) && open_stand_in(first, dirfd, path, flags, &fd))
 		return fd;
-	if (known && !(flags & (O_ACCMODE | O_TRUNC)) && door_is_new_reader(first, &st))
+	if (known && !(flags & (O_ACCMODE | O_TRUNC)) && S_ISREG(st.st_mode) &&
+		!stat_may_be_name(&st) && door_install_reader(first, &st))
 		return first;
 	return open_through_door(dirfd, path, flags, mode,
 		(plfs_first_open){.fd = first, .stat = known == KNOWN_ALL ? &st : NULL});
@@ -737,19 +738,33 @@ static bool close_reader(int fd)
 	return false;
 }
 
+/* Of a file that was plain when it was opened as fd, and has a container now, fd writes the base,
+ * below all logs, for who finds no entry any more: it is to write nothing. */
+static void disarm(int fd, struct ofd *o)
+{
+	if (door_own(o, fd) < 0)
+		return;
+	fd_hold_numbers();
+	if (fd_is_at(fd, o))
+		make_placeholder(fd);
+	fd_release_numbers();
+}
+
 /* door_detach for a close. A thread that writes to a plain file meanwhile writes where the position
  * is, or not at all: whoever finds no entry is the kernel's, and so is the position then. */
 static struct ofd *detach_at_position(int fd)
 {
 	struct ofd *o = fd_is_container(fd) ? ofd_get(fd) : NULL;
-	bool is_written = o && (ofd_flags(o) & O_ACCMODE) != O_RDONLY && OFD_IS_PLAIN(o);
-	if (!is_written) {
+	if (!o || o->has_logs || (ofd_flags(o) & O_ACCMODE) == O_RDONLY) {
 		if (o)
 			ofd_put(o);
 		return door_detach(fd);
 	}
 	description_lock(o->shared);
-	fd_give_position(fd, o);
+	if (OFD_IS_PLAIN(o))
+		fd_give_position(fd, o);
+	else
+		disarm(fd, o);
 	struct ofd *detached = door_detach(fd);
 	description_unlock(o->shared);
 	ofd_put(o);

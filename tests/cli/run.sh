@@ -534,6 +534,63 @@ for mode in os.O_RDWR, os.O_WRONLY, os.O_RDONLY:
     os.unlink("m/f")
 EOF
 }
+# Of a promoted program or library the kernel has the base, which may be an older one: that was run
+# and loaded, or was no program at all.
+t_promoted_programs_and_libraries_are_what_they_are_now() {
+    mkdir m
+    plfs layout --workload auto m > /dev/null
+    for n in 1 2; do
+        printf 'int value(void) { return %d; }\nint main(void) { return value(); }\n' $n > $n.c
+        gcc -o program$n $n.c
+        gcc -shared -fPIC -o library$n $n.c
+        printf '#!/bin/sh\nexit %d\n' $n > script$n
+    done
+    plfs run --mount m -- python3 - << 'EOF'
+import ctypes, os, subprocess, sys
+def promoted(name, before, now):
+    f = os.open(name, os.O_RDWR | os.O_CREAT, 0o755)
+    os.write(f, before)
+    second = f"import os; f = os.open('{name}', os.O_RDWR); os.pwrite(f, b'!', 0)"
+    subprocess.run([sys.executable, "-c", second], check=True)
+    os.ftruncate(f, len(now))
+    os.pwrite(f, now, 0)
+    os.close(f)
+def run(start):
+    pid = start()
+    if pid == 0:
+        os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def forked(call):
+    def start():
+        pid = os.fork()
+        if pid == 0:
+            try:
+                call()
+            except OSError as e:
+                print(e, file=sys.stderr)
+            os._exit(98)
+        return pid
+    return start
+for kind in "program", "script":
+    one, two = (open(f"{kind}{n}", "rb").read() for n in (1, 2))
+    for name, before in (f"m/{kind}", one), (f"m/empty_{kind}", b""):
+        promoted(name, before, two)
+        held = os.open(name, os.O_RDONLY)
+        os.set_inheritable(held, True)
+        ways = [
+            lambda: os.posix_spawn(name, [name], os.environ),
+            lambda: os.posix_spawnp(os.path.abspath(name), [name], os.environ),
+            forked(lambda: os.execv(name, [name])),
+            forked(lambda: os.execvp(os.path.abspath(name), [name])),
+            forked(lambda: os.execve(held, [name], os.environ)),
+            lambda: os.spawnl(os.P_NOWAIT, "/bin/sh", "sh", "-c", name),
+        ]
+        assert [run(way) for way in ways] == [2] * len(ways), (name, [run(way) for way in ways])
+one, two = (open(f"library{n}", "rb").read() for n in (1, 2))
+promoted("m/library.so", one, two)
+assert ctypes.CDLL("m/library.so").value() == 2
+EOF
+}
 # A program that is executed holds what the one before held: another process removed the data.
 t_an_executed_program_holds_what_it_inherits() {
     mkdir m

@@ -206,7 +206,8 @@ GLIBC = {
     "setjmp": r"tst|bug",
     "debug": r"tst|test",
     "wcsmbs": r"tst-(fgetw|wprintf|wscanf|wchar)",
-    "stdlib": r"tst-(system|exit|quick|atexit|at_quick|on_exit|canon|realpath|mkstemp|tempnam|tmpnam|abort)"
+    # tst-system takes the x bits of /bin/sh for a moment, as root: whatever runs beside it fails.
+    "stdlib": r"tst-(exit|quick|atexit|at_quick|on_exit|canon|realpath|mkstemp|tempnam|tmpnam|abort)"
     r"|test-(canon|at_quick|on_exit|atexit)",
     "nptl": r"tst-(cancel|exec|popen|fork|stack|signal|_exit|exit|raise|cleanup|spawn|vfork)",
     "sysdeps/pthread": r"tst-(aio|cancel|cleanup|exec|fork|atfork|signal|kill|raise|exit|eintr|flock"

@@ -6,6 +6,7 @@
 #include <spawn.h>
 #include <stdbool.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
 
@@ -443,10 +444,32 @@ static void *write_beside(void *unused)
 	return NULL;
 }
 
-/* A write beside the close of its descriptor went to the beginning of the file. */
-static void writes_beside_closes(bool is_read)
+/* Opens the file for writing whenever somebody says so. */
+static pid_t other_writer(int *ask)
 {
-	int bad = 0;
+	int pair[2];
+	socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
+	pid_t pid = fork();
+	if (pid == 0) {
+		char byte;
+		close(pair[0]);
+		while (read(pair[1], &byte, 1) == 1) {
+			close(open("beside", O_RDWR));
+			write(pair[1], &byte, 1);
+		}
+		_exit(0);
+	}
+	close(pair[1]);
+	*ask = pair[0];
+	return pid;
+}
+
+/* A write beside the close of its descriptor went to the beginning of the file; of one that had got
+ * a container meanwhile it went there in what the file was before, and took other bytes with it. */
+static void writes_beside_closes(bool is_read, bool is_shared)
+{
+	int bad = 0, ask = -1;
+	pid_t other = is_shared ? other_writer(&ask) : -1;
 	for (int round = 0; round < 400; round++) {
 		char text[16], first[16];
 		memset(text, 'A', sizeof text);
@@ -458,6 +481,8 @@ static void writes_beside_closes(bool is_read)
 		pthread_t thread;
 		pthread_create(&thread, NULL, write_beside, NULL);
 		bad += write(fd, text, sizeof text) != sizeof text;
+		if (is_shared)
+			bad += write(ask, "", 1) != 1 || read(ask, first, 1) != 1;
 		closing = fd;
 		while (written == 0 && round % 2)
 			;
@@ -470,6 +495,10 @@ static void writes_beside_closes(bool is_read)
 		       memcmp(first, text, sizeof text) != 0;
 		close(fd);
 		unlink("beside");
+	}
+	if (is_shared) {
+		close(ask);
+		reap(other);
 	}
 	R(bad);
 }
@@ -523,8 +552,10 @@ int main(int argc, char **argv)
 	a_handler_writes_while_programs_start();
 	processes_share_at_once();
 	freopen_beside_programs();
-	writes_beside_closes(false);
-	writes_beside_closes(true);
+	writes_beside_closes(false, false);
+	writes_beside_closes(false, true);
+	writes_beside_closes(true, false);
+	writes_beside_closes(true, true);
 	two_start_programs();
 	opens_beside_programs();
 	dup2_beside_writes();
