@@ -4,6 +4,7 @@
  * saw what was written. */
 #include "t.h"
 
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -87,8 +88,61 @@ static int pass(int socket, int fd)
 	return sendmsg(socket, &message, 0) == 1 ? 0 : -1;
 }
 
+/* Who is told by the socket that the file is longer. */
+static int is_short(int fd, int socket)
+{
+	struct stat st;
+	char byte;
+	if (read(socket, &byte, 1) != 1 || fstat(fd, &st) < 0 || st.st_size != 5 + NEW)
+		return 2;
+	char *map = mmap(NULL, 5 + NEW, PROT_READ, MAP_PRIVATE, fd, 0);
+	return map == MAP_FAILED || map[0] != '0' || map[4 + NEW] != 'B';
+}
+
+/* The file gets a container just when a program starts that inherits it, or a process gets it in a
+ * message: they found one that was not whole, and never looked again. */
+static void got_meanwhile(bool by_exec)
+{
+	int bad = 0;
+	char bytes[NEW], fd_number[12], socket_number[12];
+	memset(bytes, 'B', sizeof bytes);
+	for (int round = 0; round < 40; round++) {
+		int writer = make("f", "0AAA4"), fd = open("f", O_RDONLY), sockets[2], status = -1;
+		socketpair(AF_UNIX, SOCK_STREAM, 0, sockets);
+		fflush(stdout);
+		pid_t other = fork();
+		if (other == 0) {
+			close(writer);
+			usleep(round * (by_exec ? 100 : 20));
+			_exit(close(open("f", O_RDWR)));
+		}
+		pid_t pid = fork();
+		if (pid == 0) {
+			close(writer);
+			snprintf(fd_number, sizeof fd_number, "%d", fd);
+			snprintf(socket_number, sizeof socket_number, "%d", sockets[1]);
+			if (by_exec)
+				execl("/proc/self/exe", "t_noticed", fd_number, socket_number,
+					NULL);
+			_exit(is_short(pass(sockets[1], -1), sockets[1]));
+		}
+		if (!by_exec)
+			bad += pass(sockets[0], fd) != 0;
+		waitpid(other, NULL, 0);
+		bad += pwrite(writer, bytes, NEW, 5) != NEW || fsync(writer) < 0;
+		bad += write(sockets[0], "", 1) != 1;
+		waitpid(pid, &status, 0);
+		bad += status != 0;
+		close(writer), close(fd), close(sockets[0]), close(sockets[1]);
+		unlink("f");
+	}
+	R(bad);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 2)
+		return is_short(atoi(argv[1]), atoi(argv[2]));
 	if (argc > 1) {
 		others_write("f");
 		reads(atoi(argv[1]));
@@ -157,5 +211,7 @@ int main(int argc, char **argv)
 	R(lseek(fd, 2, SEEK_SET));
 	R(write(fd, "XX", 2));
 	show("g");
+	got_meanwhile(true);
+	got_meanwhile(false);
 	return 0;
 }
