@@ -190,6 +190,7 @@ struct description *description_new(int flags, int64_t position, const plfs_pack
 		d->packed.length = 0;
 	atomic_store_explicit(&d->flags, flags, memory_order_relaxed);
 	atomic_store_explicit(&d->is_replaced, false, memory_order_relaxed);
+	atomic_store_explicit(&d->is_sent, false, memory_order_relaxed);
 	atomic_store_explicit(&d->position, position, memory_order_relaxed);
 	return d;
 }

@@ -41,6 +41,8 @@ struct description {
 	/* A placeholder has come in the place of a descriptor that can write a plain file: others
 	 * may have that one still, and it is not the kernel's position of both. */
 	_Atomic bool is_replaced;
+	/* That placeholder has gone in a message. */
+	_Atomic bool is_sent;
 	/* Free ones of an arena are a list; 0 is its end. */
 	uint32_t next_free;
 	/* The inode of the name, to tell a tag from a position; known from the first tag on. */

@@ -593,9 +593,10 @@ void spawn_unlock(void);
 void spawn_after_fork_in_child(void);
 
 /* hand_over.c: descriptors that somebody writes to whom PLFS does not see */
-/* Lets the file of o stay plain, or replaces its descriptor if it is not. `why` is for people. */
-void hand_over(int fd, struct ofd *o, const char *why);
-void hand_over_all(enum shared shared, const char *why);
+/* Lets the file of o stay plain, or replaces its descriptor if it is not. `why` is for people.
+ * -EMFILE: there is none for that, and who gets fd could write below the logs. */
+int hand_over(int fd, struct ofd *o, const char *why);
+int hand_over_all(enum shared shared, const char *why);
 /* The same for a new descriptor, if the kernel writes for this program by itself. */
 void hand_over_new(int fd, struct ofd *o);
 /* It does, from now on. */
@@ -605,8 +606,9 @@ bool kernel_is_writer(void);
 int make_placeholder(int fd);
 
 /* init.c */
-/* Adopts fd, which another program opened, if it is a name. */
-void adopt_passed(int fd);
+/* Adopts fd, which another program opened, if it is a name. -EMFILE: there is no descriptor for
+ * that, and what is at fd is not the file. */
+int adopt_passed(int fd);
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
 int64_t commit_all(void);
 void leave_process(void);

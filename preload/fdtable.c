@@ -291,23 +291,23 @@ static int64_t seek_in_kernel(struct ofd *o, int fd, int64_t offset, int whence)
 
 /* A placeholder that came in the place of a plain file (hand_over) may have gone in a message: who
  * got it has his position there, while the sender's stays in memory. So who writes another one
- * there takes a new placeholder first, as our children may have the same. Without room for one it
- * is shared. The numbers are held. */
-static void take_own_placeholder(int fd, struct ofd *o)
+ * there takes a new placeholder first, as our children may have the same. 0, or a negative errno:
+ * there is no room for one. The numbers are held. */
+static int take_own_placeholder(int fd, struct ofd *o)
 {
-	if (atomic_load(&o->shared->is_replaced) &&
-		(RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_RDONLY)
-		make_placeholder(fd);
+	bool is_one = atomic_load(&o->shared->is_sent) &&
+		      (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_RDONLY;
+	return is_one ? make_placeholder(fd) : 0;
 }
 
 void fd_park_held(int fd, struct ofd *o)
 {
-	if (OFD_IS_PLAIN(o) || !fd_is_at(fd, o) ||
-		atomic_load(&o->shared->position) == POSITION_IN_KERNEL ||
-		description_is_tagged(fd))
-		return;
-	take_own_placeholder(fd, o);
-	RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
+	/* hand_over has parked what it replaced. Who got that in a message has his position there.
+	 */
+	if (!OFD_IS_PLAIN(o) && fd_is_at(fd, o) && !atomic_load(&o->shared->is_replaced) &&
+		atomic_load(&o->shared->position) != POSITION_IN_KERNEL &&
+		!description_is_tagged(fd))
+		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 }
 
 int64_t ofd_kernel_position(struct ofd *o, int fd)
@@ -387,35 +387,45 @@ int fd_access_said(int fd)
 	return signal < ACCESS_SIGNAL ? -1 : (int)(signal - ACCESS_SIGNAL) & O_ACCMODE;
 }
 
+/* Is fd no placeholder, of a file that has a container? The position in it is that of who has not
+ * noticed that. No other program gets it (hand_over). */
+static bool writes_base(int fd)
+{
+	return (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) != O_RDONLY;
+}
+
 /* Another program gets fd: by its tag it finds the description, and with that the position. What is
  * in the descriptor of a plain file is the file, for programs without us, too; and who got a
  * container from such a program shares its position with it. Those are the kernel's, and stay
  * there: others look there. Without a tag the other program finds the file by its stat or
  * attribute. */
-static void share_position(struct ofd *o, int fd, bool is_plain, bool by_tag)
+static int share_position(struct ofd *o, int fd, bool is_plain, bool by_tag)
 {
 	struct description *d = o->shared;
 	int64_t at = atomic_load(&d->position);
-	if (at == POSITION_IN_KERNEL)
-		return;
-	take_own_placeholder(fd, o);
+	int rc = at == POSITION_IN_KERNEL ? 0 : take_own_placeholder(fd, o);
+	if (at == POSITION_IN_KERNEL || rc < 0 || (!is_plain && writes_base(fd)))
+		return rc;
 	if ((by_tag && description_tag(d, fd)) ||
 		RAW(SYS_lseek, (long)fd, at, (long)SEEK_SET) != at)
-		return;
+		return 0;
 	if (!is_plain)
 		RAW(SYS_fcntl, (long)fd, (long)F_SETSIG,
 			(long)(ACCESS_SIGNAL + (ofd_flags(o) & O_ACCMODE)));
 	if (!atomic_load(&d->is_replaced))
 		atomic_store(&d->position, POSITION_IN_KERNEL);
+	else if (!by_tag)
+		atomic_store(&d->is_sent, true);
+	return 0;
 }
 
-void fd_give_position(int fd, struct ofd *o)
+int fd_give_position(int fd, struct ofd *o)
 {
 	bool is_plain = OFD_IS_PLAIN(o);
 	fd_hold_numbers();
-	if (fd_is_at(fd, o))
-		share_position(o, fd, is_plain, false);
+	int rc = fd_is_at(fd, o) ? share_position(o, fd, is_plain, false) : 0;
 	fd_release_numbers();
+	return rc;
 }
 
 int64_t fd_pass_packed(int fd, struct ofd *o)
@@ -433,10 +443,10 @@ int64_t fd_pass_packed(int fd, struct ofd *o)
 	return 0;
 }
 
-void fd_share_descriptions(void)
+int fd_share_descriptions(void)
 {
 	fd_count_fork();
-	int limit = atomic_load(&fd_limit);
+	int limit = atomic_load(&fd_limit), failed = 0;
 	for (int fd = 0; fd < limit; fd++) {
 		/* The position of a reader is the kernel's as it is. */
 		struct ofd *o = fd_is_reader(fd) ? NULL : ofd_get(fd);
@@ -448,13 +458,14 @@ void fd_share_descriptions(void)
 		description_share(o->shared);
 		description_lock(o->shared);
 		fd_hold_numbers();
-		if (fd_is_at(fd, o))
-			share_position(o, fd, is_plain, !is_plain);
+		int rc = fd_is_at(fd, o) ? share_position(o, fd, is_plain, !is_plain) : 0;
 		fd_release_numbers();
+		failed = failed ? failed : rc;
 		description_unlock(o->shared);
 		ofd_put(o);
 	}
 	description_inherit(true);
+	return failed;
 }
 
 void fd_shared_descriptions(void)

@@ -207,8 +207,8 @@ static inline int ofd_set_position(struct ofd *o, int fd, int64_t position)
 }
 
 /* Makes the position of o, at fd, the kernel's, for who has the descriptor alone. Its description
- * is locked. */
-void fd_give_position(int fd, struct ofd *o);
+ * is locked. 0, or -EMFILE: there is none for that. */
+int fd_give_position(int fd, struct ofd *o);
 
 /* The access mode of a container whose placeholder fd is, if another program has said so by it; or
  * -1. */
@@ -218,8 +218,9 @@ int fd_access_said(int fd);
  * 0 or a negative errno. */
 int64_t fd_pass_packed(int fd, struct ofd *o);
 
-/* Another program is about to have our descriptors: lets it find their descriptions. */
-void fd_share_descriptions(void);
+/* Another program is about to have our descriptors: lets it find their descriptions. 0, or -EMFILE:
+ * there is no descriptor for that, and it would not find one of them. */
+int fd_share_descriptions(void);
 /* That is over, in this process: descriptors of ours are closed by exec again. */
 void fd_shared_descriptions(void);
 /* A fork, or what is like it: what is open now, others know. */

@@ -32,74 +32,95 @@ int make_placeholder(int fd)
 	return rc < 0 ? -errno : 0;
 }
 
-void hand_over(int fd, struct ofd *o, const char *why)
+/* What hinders others than a want of descriptors does not hinder who gets the file. */
+static int want_of_descriptors(int rc)
+{
+	return rc == -EMFILE || rc == -ENFILE ? rc : 0;
+}
+
+int hand_over(int fd, struct ofd *o, const char *why)
 {
 	DEFER_SIGNALS();
+	int rc = 0;
 	if ((ofd_flags(o) & O_ACCMODE) == O_RDONLY)
-		return;
-	if (OFD_IS_PLAIN(o) && PLFS(plfs_door_pin(o->file, why)) == 1)
-		return;
+		return 0;
+	if (OFD_IS_PLAIN(o) && (rc = PLFS(plfs_door_pin(o->file, why))) == 1)
+		return 0;
 	if (OFD_IS_PLAIN(o) || (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_RDONLY)
-		return;
-	/* Locks of flock are the description's, which may be others' as well. */
-	if (door_own(o, fd) >= 0)
-		flock_stays();
+		return want_of_descriptors(rc);
+	bool is_own = door_own(o, fd) >= 0;
 	/* The position was in the descriptor that goes. */
 	description_lock(o->shared);
 	fd_hold_numbers();
 	int64_t at = atomic_load(&o->shared->position);
 	if (at == POSITION_IN_KERNEL)
 		at = RAW(SYS_lseek, (long)fd, 0L, (long)SEEK_CUR);
-	if (fd_is_at(fd, o) && make_placeholder(fd) == 0 && at >= 0) {
+	rc = fd_is_at(fd, o) ? make_placeholder(fd) : -EBADF;
+	if (rc == 0 && at >= 0) {
+		RAW(SYS_lseek, (long)fd, PLACEHOLDER_POSITION, (long)SEEK_SET);
 		atomic_store(&o->shared->is_replaced, true);
 		atomic_store(&o->shared->position, at);
+		/* Locks of flock are the description's, which may be others' as well. */
+		if (is_own)
+			flock_stays();
 	}
 	fd_release_numbers();
 	description_unlock(o->shared);
+	return want_of_descriptors(rc);
 }
 
-void hand_over_all(enum shared shared, const char *why)
+int hand_over_all(enum shared shared, const char *why)
 {
-	int limit = atomic_load(&fd_limit);
+	int limit = atomic_load(&fd_limit), failed = 0;
 	for (int fd = 0; fd < limit; fd++) {
 		struct ofd *o = fd_is_reader(fd) ? NULL : ofd_get(fd);
 		if (!o)
 			continue;
+		int rc = 0;
 		if (shared == SHARED_ALL || !(RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC))
-			hand_over(fd, o, why);
+			rc = hand_over(fd, o, why);
+		failed = failed ? failed : rc;
 		ofd_put(o);
 	}
+	return failed;
 }
 
 /* --- Descriptors in messages --- */
 
-/* Calls `call` for each descriptor that goes with a message, until one fails. Gives its error, a
- * negative errno, or 0, also where there is no memory: the kernel says so. */
-static int64_t for_each_sent(const struct msghdr *message, int64_t (*call)(int))
+/* Which descriptor of a message comes next. */
+struct sent {
+	struct msghdr *message;
+	struct cmsghdr *c;
+	size_t i;
+};
+
+static struct sent first_sent(const struct msghdr *message)
 {
-	if (door_thread.inside || !message || !memory_is_there(message, sizeof *message, false) ||
-		!message->msg_control ||
-		!memory_is_there(message->msg_control, message->msg_controllen, false))
-		return 0;
+	struct sent s = {NULL, NULL, 0};
 	int saved = errno;
-	int64_t rc = 0;
-	struct msghdr *all = (struct msghdr *)message;
-	const char *end = (char *)all->msg_control + all->msg_controllen;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(all); c && rc == 0; c = CMSG_NXTHDR(all, c)) {
-		/* The kernel refuses such a message. */
-		if (c->cmsg_len < CMSG_LEN(0) || c->cmsg_len > (size_t)(end - (char *)c))
-			break;
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < count && rc == 0; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			rc = call(fd);
-		}
+	/* What is no memory the kernel says. */
+	if (!door_thread.inside && message && memory_is_there(message, sizeof *message, false) &&
+		message->msg_control &&
+		memory_is_there(message->msg_control, message->msg_controllen, false)) {
+		s.message = (struct msghdr *)message;
+		s.c = CMSG_FIRSTHDR(s.message);
 	}
 	errno = saved;
-	return rc;
+	return s;
+}
+
+static int *next_sent(struct sent *s)
+{
+	for (; s->c; s->c = CMSG_NXTHDR(s->message, s->c), s->i = 0) {
+		const char *end = (char *)s->message->msg_control + s->message->msg_controllen;
+		/* The kernel refuses such a message. */
+		if (s->c->cmsg_len < CMSG_LEN(0) || s->c->cmsg_len > (size_t)(end - (char *)s->c))
+			return NULL;
+		if (s->c->cmsg_level == SOL_SOCKET && s->c->cmsg_type == SCM_RIGHTS &&
+			s->i < (s->c->cmsg_len - CMSG_LEN(0)) / sizeof(int))
+			return (int *)CMSG_DATA(s->c) + s->i++;
+	}
+	return NULL;
 }
 
 /* Who gets fd shares its position with us: by the kernel, as he does not have our memory. And he
@@ -109,22 +130,31 @@ static int64_t send_descriptor(int fd)
 	struct ofd *o = fd_is_container(fd) && !fd_is_reader(fd) ? ofd_get(fd) : NULL;
 	if (!o)
 		return 0;
-	hand_over(fd, o, "sent to another program");
 	DEFER_SIGNALS();
-	int64_t rc = PLFS(plfs_commit(o->file));
+	int64_t rc = hand_over(fd, o, "sent to another program");
+	if (rc == 0)
+		rc = PLFS(plfs_commit(o->file));
 	description_lock(o->shared);
-	if (rc == 0 && o->is_packed)
-		rc = fd_pass_packed(fd, o);
-	else if (rc == 0)
-		fd_give_position(fd, o);
+	if (rc == 0)
+		rc = o->is_packed ? fd_pass_packed(fd, o) : fd_give_position(fd, o);
 	description_unlock(o->shared);
 	ofd_put(o);
 	return rc;
 }
 
+static int64_t send_descriptors(const struct msghdr *message)
+{
+	int saved = errno, *fd;
+	int64_t rc = 0;
+	for (struct sent s = first_sent(message); rc == 0 && (fd = next_sent(&s));)
+		rc = send_descriptor(*fd);
+	errno = saved;
+	return rc;
+}
+
 EXPORT ssize_t sendmsg(int socket, const struct msghdr *message, int flags)
 {
-	int64_t rc = atomic_load(&fd_limit) > 0 ? for_each_sent(message, send_descriptor) : 0;
+	int64_t rc = atomic_load(&fd_limit) > 0 ? send_descriptors(message) : 0;
 	return rc < 0 ? (ssize_t)to_errno(rc) : REAL(sendmsg)(socket, message, flags);
 }
 
@@ -133,7 +163,7 @@ EXPORT int sendmmsg(int socket, struct mmsghdr *messages, unsigned count, int fl
 	for (unsigned i = 0; atomic_load(&fd_limit) > 0 && messages && i < count; i++) {
 		if (!memory_is_there(&messages[i], sizeof *messages, false))
 			break;
-		int64_t rc = for_each_sent(&messages[i].msg_hdr, send_descriptor);
+		int64_t rc = send_descriptors(&messages[i].msg_hdr);
 		/* Those before it are sent. */
 		if (rc < 0 && i == 0)
 			return (int)to_errno(rc);
@@ -142,19 +172,39 @@ EXPORT int sendmmsg(int socket, struct mmsghdr *messages, unsigned count, int fl
 	return REAL(sendmmsg)(socket, messages, count, flags);
 }
 
-static int64_t receive_descriptor(int fd)
+/* There is no descriptor for what came at *first. As the kernel has it for a full table, it and
+ * those behind it are closed, and the message says so. */
+static void cut_message(struct sent s, int *first)
 {
-	DEFER_SIGNALS();
-	door_forget(fd);
-	adopt_passed(fd);
-	return 0;
+	struct cmsghdr *c = s.c;
+	size_t kept = s.i - 1;
+	for (int *fd = first; fd; fd = next_sent(&s))
+		RAW(SYS_close, (long)*fd);
+	c->cmsg_len = CMSG_LEN(kept * sizeof(int));
+	char *end = kept > 0 ? (char *)c + CMSG_SPACE(kept * sizeof(int)) : (char *)c;
+	s.message->msg_controllen = (size_t)(end - (char *)s.message->msg_control);
+	s.message->msg_flags |= MSG_CTRUNC;
+}
+
+static void receive_descriptors(struct msghdr *message)
+{
+	int saved = errno, *fd;
+	for (struct sent s = first_sent(message); (fd = next_sent(&s));) {
+		DEFER_SIGNALS();
+		door_forget(*fd);
+		if (adopt_passed(*fd) < 0) {
+			cut_message(s, fd);
+			break;
+		}
+	}
+	errno = saved;
 }
 
 EXPORT ssize_t recvmsg(int socket, struct msghdr *message, int flags)
 {
 	ssize_t n = REAL(recvmsg)(socket, message, flags);
 	if (n >= 0)
-		for_each_sent(message, receive_descriptor);
+		receive_descriptors(message);
 	return n;
 }
 
@@ -163,7 +213,7 @@ EXPORT int recvmmsg(
 {
 	int n = REAL(recvmmsg)(socket, messages, count, flags, limit);
 	for (int i = 0; i < n; i++)
-		for_each_sent(&messages[i].msg_hdr, receive_descriptor);
+		receive_descriptors(&messages[i].msg_hdr);
 	return n;
 }
 

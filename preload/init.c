@@ -5,6 +5,7 @@
 #include <link.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/xattr.h>
 
 static bool debug;
 
@@ -159,12 +160,17 @@ static void make_unreadable(int fd)
 	}
 }
 
-/* Was fd opened on a file that was plain, or is so still? A superblock has the attribute as well.
- */
+/* Was fd opened on a file that was plain, or is so still? A superblock has the attribute as well,
+ * which says so (docs/FORMAT.md section 11). */
 static bool was_plain(int fd, const struct stat *st)
 {
-	return st->st_size != PLFS_SUPER_BYTES &&
-	       RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
+	static const char OF_SUPERBLOCK[] = "plfs 1 s ";
+	if (st->st_size != PLFS_SUPER_BYTES)
+		return RAW(SYS_fgetxattr, (long)fd, "user.plfs", NULL, 0L) > 0;
+	ROOM(text);
+	long n = text ? RAW(SYS_fgetxattr, (long)fd, "user.plfs", text, (long)ROOM_BYTES) : 0;
+	return n > 0 && (n < (long)strlen(OF_SUPERBLOCK) ||
+				memcmp(text, OF_SUPERBLOCK, strlen(OF_SUPERBLOCK)) != 0);
 }
 
 /* A file that was plain before it got a container, and has lost its name, looks like any other. Its
@@ -176,14 +182,34 @@ static bool may_be_inherited(int fd, const struct stat *st)
 	       (S_ISREG(st->st_mode) && (description_is_tagged(fd) || was_plain(fd, st)));
 }
 
-/* Does fd only read a plain file of a managed directory? It may become a container. */
-static bool reads_plain(int fd, const struct stat *st)
+/* The flags of fd, if it is open on a plain file of a managed directory; else -1. That may become a
+ * container. */
+static int flags_of_plain(int fd, const struct stat *st)
 {
 	int flags = S_ISREG(st->st_mode) && st->st_nlink > 0
 			    ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL)
 			    : -1;
-	return flags >= 0 && (flags & O_ACCMODE) == O_RDONLY && !(flags & O_PATH) &&
-	       PLFS_ALWAYS(plfs_door_fd_below_managed(fd)) == 1;
+	return flags >= 0 && !(flags & O_PATH) && PLFS_ALWAYS(plfs_door_fd_below_managed(fd)) == 1
+		       ? flags
+		       : -1;
+}
+
+/* fd is open on a file that has no container, or none that is whole. Who reads it looks later. Who
+ * can write it got it from a program without us, which may write it, too: the file stays plain.
+ * True: something else is decided of it meanwhile. */
+static bool take_plain(int fd, const struct stat *st)
+{
+	static const char PINNED[] = "plfs 1 p inherited from a program without PLFS";
+	int flags = flags_of_plain(fd, st);
+	if (flags < 0)
+		return false;
+	if ((flags & O_ACCMODE) == O_RDONLY) {
+		door_install_reader(fd, st);
+		return false;
+	}
+	return RAW(SYS_fsetxattr, (long)fd, "user.plfs", PINNED, (long)strlen(PINNED),
+		       (long)XATTR_CREATE) < 0 &&
+	       errno == EEXIST;
 }
 
 /* The access mode of the file of a pack whose placeholder came in a message. -1: fd is none. */
@@ -197,22 +223,19 @@ static int packed_mode(int fd, const struct stat *st)
  * is none to be found its position is the kernel's; so is its access mode, if who opened it took
  * the file for a plain one. Of others he has said it; that of a file of a pack is in the position.
  */
-void adopt_passed(int fd)
+int adopt_passed(int fd)
 {
 	struct stat st;
 	if (REAL(fstat)(fd, &st) < 0 || lock_may_be_passed(fd))
-		return;
-	if (!may_be_inherited(fd, &st)) {
-		if (reads_plain(fd, &st))
-			door_install_reader(fd, &st);
-		return;
-	}
+		return 0;
+	if (!may_be_inherited(fd, &st) && !take_plain(fd, &st))
+		return 0;
 	int flags = (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 	if (flags < 0 || (flags & O_PATH))
-		return;
+		return 0;
 	struct description *shared = description_of(fd);
 	if (door_share(fd, shared))
-		return;
+		return 0;
 	int packed = packed_mode(fd, &st), said = shared ? -1 : fd_access_said(fd);
 	int mode = packed >= 0			   ? packed
 		   : said >= 0			   ? said
@@ -221,16 +244,32 @@ void adopt_passed(int fd)
 	int rc = door_adopt(fd, mode | (flags & (O_APPEND | O_NONBLOCK)), shared);
 	if (!shared && (rc == -EACCES || rc == -EROFS))
 		rc = door_adopt(fd, O_RDONLY | (flags & (O_APPEND | O_NONBLOCK)), NULL);
+	if (rc == -EMFILE || rc == -ENFILE)
+		return rc;
 	if (rc < 0) {
 		to_errno(rc);
 		make_unreadable(fd);
-	} else if (rc == 0 && reads_plain(fd, &st)) {
-		/* Decided, and not whole yet. */
-		door_install_reader(fd, &st);
+	} else if (rc == 0) {
+		/* By its links only, or decided and not whole yet. */
+		take_plain(fd, &st);
 	} else if (rc == 1 && !shared) {
 		struct ofd *o = ofd_get(fd);
 		atomic_store(&o->shared->position, POSITION_IN_KERNEL);
 		ofd_put(o);
+	}
+	return 0;
+}
+
+/* At the start, when there are no other threads: one that cannot be adopted is no file. */
+static void adopt_inherited_one(int fd)
+{
+	if (adopt_passed(fd) == 0)
+		return;
+	RAW(SYS_close, (long)fd);
+	int path = (int)RAW(SYS_openat, (long)AT_FDCWD, "/dev/null", (long)O_PATH);
+	if (path >= 0 && path != fd) {
+		RAW(SYS_dup3, (long)path, (long)fd, 0L);
+		RAW(SYS_close, (long)path);
 	}
 }
 
@@ -241,7 +280,7 @@ static void look_at(int fd)
 	struct stat st;
 	if (REAL(fstat)(fd, &st) < 0)
 		return;
-	any_names = any_names || may_be_inherited(fd, &st) || reads_plain(fd, &st);
+	any_names = any_names || may_be_inherited(fd, &st) || flags_of_plain(fd, &st) >= 0;
 	any_locks = any_locks || (S_ISREG(st.st_mode) && lock_may_be_passed(fd));
 	if (S_ISREG(st.st_mode) && st.st_nlink == 0)
 		description_take_arena(fd);
@@ -272,7 +311,7 @@ static void adopt_inherited(void)
 	int saved = errno;
 	for_each_descriptor(look_at);
 	if (any_names) {
-		for_each_descriptor(adopt_passed);
+		for_each_descriptor(adopt_inherited_one);
 		/* As the program before exec held what it had read or written. */
 		PLFS(plfs_door_hold_all());
 	}

@@ -290,6 +290,35 @@ static ssize_t read_from_kernels(struct ofd *o, int fd, const struct iovec *iov,
 	return OFD_IS_GONE;
 }
 
+/* Reads a container from the kernel's position: that is moved first, in one step, as far as there
+ * are bytes, so that nobody else reads or writes there, and back by what was not read. */
+static ssize_t read_at_kernels(struct ofd *o, int fd, const struct iovec *iov, int n, size_t len)
+{
+	int64_t most = len < MOVE_MAX ? (int64_t)len : (int64_t)MOVE_MAX, taken, at, end;
+	ssize_t done;
+	do {
+		at = ofd_position(o, fd);
+		end = at < 0 ? at : PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
+		if (end < 0)
+			return end;
+		taken = end - at < most ? end - at : most;
+		if (taken > 0)
+			break;
+		done = ofd_preadv(o, iov, n, at);
+	} while (done > 0);
+	if (taken <= 0)
+		return done;
+	end = ofd_move_kernel_position(o, fd, taken);
+	if (end < 0)
+		return end;
+	done = ofd_preadv(o, iov, n, end - taken);
+	/* It may have grown meanwhile. */
+	done = done < taken ? done : taken;
+	if (done < taken)
+		ofd_move_kernel_position(o, fd, (done > 0 ? done : 0) - taken);
+	return done;
+}
+
 ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
 {
 	if (!readable(o))
@@ -299,17 +328,18 @@ ssize_t ofd_readv(struct ofd *o, int fd, const struct iovec *iov, int n)
 		return len;
 	/* The position moves by what was read, and nobody else reads from there meanwhile. */
 	description_lock(o->shared);
-	if (ofd_position_is_kernels(o) && !o->is_packed && OFD_IS_PLAIN(o)) {
-		ssize_t done = read_from_kernels(o, fd, iov, n, (size_t)len);
-		if (done != OFD_IS_GONE) {
-			description_unlock(o->shared);
-			return done;
-		}
+	ssize_t done = OFD_IS_GONE;
+	if (ofd_position_is_kernels(o)) {
+		if (!o->is_packed && OFD_IS_PLAIN(o))
+			done = read_from_kernels(o, fd, iov, n, (size_t)len);
+		if (done == OFD_IS_GONE)
+			done = read_at_kernels(o, fd, iov, n, (size_t)len);
+	} else {
+		int64_t at = ofd_position(o, fd);
+		done = at < 0 ? at : ofd_preadv(o, iov, n, at);
+		if (done > 0)
+			ofd_set_position(o, fd, at + done);
 	}
-	int64_t at = ofd_position(o, fd);
-	ssize_t done = at < 0 ? at : ofd_preadv(o, iov, n, at);
-	if (done > 0)
-		ofd_set_position(o, fd, at + done);
 	description_unlock(o->shared);
 	return done;
 }

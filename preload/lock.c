@@ -296,7 +296,7 @@ void flock_stays(void)
 static int flock_fd(struct ofd *o)
 {
 	int fd = atomic_load(&flocks_kept) ? PLFS(plfs_door_flock_fd(o->file)) : -1;
-	return fd >= 0 && is_writable(fd) ? fd : -1;
+	return fd >= 0 && is_writable(fd) && atomic_load(&o->shared->is_replaced) ? fd : -1;
 }
 
 static bool locks_are_shared(void)
@@ -485,6 +485,12 @@ EXPORT int fcntl(int fd, int command, ...)
 	case F_SETFL:
 		rc = set_status_flags(o, fd, (int)(intptr_t)argument);
 		break;
+	case F_SETFD:
+		/* Who puts a placeholder there keeps it. */
+		fd_hold_numbers();
+		rc = REAL(fcntl)(fd, command, argument) < 0 ? -errno : 0;
+		fd_release_numbers();
+		break;
 	case F_GETLK:
 	case F_SETLK:
 	case F_SETLKW:
@@ -573,9 +579,14 @@ EXPORT int flock(int fd, int operation)
 
 static int64_t container_ioctl(struct ofd *o, int fd, unsigned long request, void *argument)
 {
+	int64_t rc;
 	switch (request) {
 	case FIOCLEX:
 	case FIONCLEX:
+		fd_hold_numbers();
+		rc = REAL(ioctl)(fd, request, argument) < 0 ? -errno : 0;
+		fd_release_numbers();
+		return rc;
 	case FIONBIO:
 	case FIOASYNC:
 		return REAL(ioctl)(fd, request, argument) < 0 ? -errno : 0;

@@ -639,7 +639,9 @@ static int do_for_child(const struct action *x, enum passes passes, int passed, 
 		bool is_ours = path_is_ours(dir, path, 0);
 		if (!is_ours && passes == PASSES_FILE) {
 			/* A file of a pack. */
-			adopt_passed(passed);
+			int rc = adopt_passed(passed);
+			if (rc < 0)
+				return -rc;
 			is_ours = fd_is_packed(passed);
 		}
 		if (!is_ours)
@@ -771,8 +773,9 @@ static int start_ours(
 	int rc = room && opened ? 0 : ENOMEM, cancel;
 	pid_t pid = -1;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	if (rc == 0)
+		rc = (int)-share_with_process(SHARED_ALL);
 	if (rc == 0) {
-		share_with_process(SHARED_ALL);
 		pass_locks(s->actions);
 		/* As long as libc blocks them. */
 		signals_block_all(&child.mask);
@@ -806,7 +809,9 @@ static int start(const struct start *s, const char *path, char *const argv[], ch
 {
 	if (s->by_us)
 		return start_ours(s, path, argv, envp);
-	share_with_process(SHARED_ALL);
+	int64_t shared = share_with_process(SHARED_ALL);
+	if (shared < 0)
+		return (int)-shared;
 	pass_locks(s->actions);
 	int rc = s->call(s->pid, path, s->fa, s->attr, argv, envp);
 	shared_with_process();

@@ -24,13 +24,18 @@ int64_t share_with_process(enum shared shared)
 		return 0;
 	int saved = errno;
 	int64_t rc = commit_all();
-	/* An exec would let go of them. */
-	if (shared != SHARED_BY_EXEC)
+	/* An exec would let go of them; others have them still, and are told later. */
+	if (shared != SHARED_BY_EXEC) {
 		PLFS(plfs_door_hold_all());
-	hand_over_all(shared, "inherited by another program");
+		rc = 0;
+	}
+	int handed = hand_over_all(shared, "inherited by another program");
 	locks_before_fork();
-	fd_share_descriptions();
+	int found = fd_share_descriptions();
 	locks_pass(shared);
+	rc = rc < 0 ? rc : handed < 0 ? handed : found;
+	if (rc < 0)
+		shared_with_process();
 	errno = saved;
 	return rc;
 }
@@ -254,15 +259,20 @@ static void end_start(void *unused)
 	served_take_back();
 }
 
-/* What `call` gives, which starts programs in libc. The thread may be cancelled in it. */
-#define START_IN_LIBC(call) \
+/* What `call` gives, which starts programs in libc, or `failed`. The thread may be cancelled in it.
+ */
+#define START_IN_LIBC(call, failed) \
 	({ \
-		__typeof__(call) given_; \
-		lend_environment(); \
-		share_with_process(SHARED_ALL); \
-		pthread_cleanup_push(end_start, NULL); \
-		given_ = call; \
-		pthread_cleanup_pop(1); \
+		int64_t shared_ = share_with_process(SHARED_ALL); \
+		__typeof__(call) given_ = failed; \
+		if (shared_ < 0) { \
+			errno = (int)-shared_; \
+		} else { \
+			lend_environment(); \
+			pthread_cleanup_push(end_start, NULL); \
+			given_ = call; \
+			pthread_cleanup_pop(1); \
+		} \
 		given_; \
 	})
 
@@ -280,21 +290,21 @@ EXPORT int system(const char *command)
 	/* As where there is no shell. */
 	if (command && !served_at(AT_FDCWD, "/bin/sh", 0, environ))
 		return 127 << 8;
-	return START_IN_LIBC(system_in_libc(command));
+	return START_IN_LIBC(system_in_libc(command), -1);
 }
 
 EXPORT FILE *popen(const char *command, const char *mode)
 {
 	if (!served_at(AT_FDCWD, "/bin/sh", 0, environ))
 		return NULL;
-	return START_IN_LIBC(REAL(popen)(command, mode));
+	return START_IN_LIBC(REAL(popen)(command, mode), NULL);
 }
 
 /* Its commands are programs, too. */
 EXPORT int wordexp(const char *words, wordexp_t *result, int flags)
 {
 	bool starts = path_is_there(words) && strpbrk(words, "`(") && !(flags & WRDE_NOCMD);
-	return starts ? START_IN_LIBC(REAL(wordexp)(words, result, flags))
+	return starts ? START_IN_LIBC(REAL(wordexp)(words, result, flags), WRDE_NOSPACE)
 		      : REAL(wordexp)(words, result, flags);
 }
 

@@ -534,6 +534,46 @@ for mode in os.O_RDWR, os.O_WRONLY, os.O_RDONLY:
     os.unlink("m/f")
 EOF
 }
+# Stdout of a shell outside, or a descriptor that a program without PLFS has sent: others wrote the
+# file, and what was written by that descriptor afterwards was lost below the logs.
+t_what_is_written_by_a_descriptor_from_outside_is_there() {
+    mkdir m
+    cat > receive.py << 'EOF'
+import os, socket, subprocess, sys
+f = 1
+if len(sys.argv) > 1:
+    s = socket.socket(fileno=int(sys.argv[1]))
+    s.send(b"r")
+    f = socket.recv_fds(s, 1, 1)[1][0]
+else:
+    os.write(1, b"0123456789" * 3)
+wait = "import os, sys; f = os.open('m/out', os.O_RDWR); os.pwrite(f, b'x' * 10, 0); os.fsync(f); os.write(2, b'x'); sys.stdin.read()"
+first = subprocess.Popen([sys.executable, "-c", wait], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+assert first.stderr.read(1) == b"x"
+write = "import os; f = os.open('m/out', os.O_RDWR); os.pwrite(f, b'z' * 10, 10)"
+subprocess.run([sys.executable, "-c", write], stdout=subprocess.DEVNULL, check=True)
+first.stdin.close()
+assert first.wait() == 0
+assert os.pwrite(f, b"NEW", 2) == 3 and os.pwrite(f, b"NEW", 12) == 3
+os.fsync(f)
+EOF
+    plfs layout --workload auto m > /dev/null
+    plfs run --mount m -- python3 receive.py > m/out
+    [ "$(plfs cat m/out)" = xxNEWxxxxxzzNEWzzzzz0123456789 ] || fail "by the shell: $(plfs cat m/out)"
+    rm m/out
+    python3 - << 'EOF'
+import os, socket, subprocess
+ours, theirs = socket.socketpair()
+f = os.open("m/out", os.O_RDWR | os.O_CREAT)
+os.write(f, b"0123456789" * 3)
+run = ["plfs", "run", "--mount", "m", "--", "python3", "receive.py", str(theirs.fileno())]
+p = subprocess.Popen(run, pass_fds=[theirs.fileno()])
+ours.recv(1)
+socket.send_fds(ours, [b"x"], [f])
+assert p.wait() == 0
+EOF
+    [ "$(plfs cat m/out)" = xxNEWxxxxxzzNEWzzzzz0123456789 ] || fail "by a message: $(plfs cat m/out)"
+}
 # Of a promoted program or library the kernel has the base, which may be an older one: that was run
 # and loaded, or was no program at all.
 t_promoted_programs_and_libraries_are_what_they_are_now() {
