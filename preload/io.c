@@ -294,25 +294,25 @@ static ssize_t read_from_kernels(struct ofd *o, int fd, const struct iovec *iov,
  * are bytes, so that nobody else reads or writes there, and back by what was not read. */
 static ssize_t read_at_kernels(struct ofd *o, int fd, const struct iovec *iov, int n, size_t len)
 {
-	int64_t most = len < MOVE_MAX ? (int64_t)len : (int64_t)MOVE_MAX, taken, at, end;
-	ssize_t done;
-	do {
-		at = ofd_position(o, fd);
+	int64_t most = len < MOVE_MAX ? (int64_t)len : (int64_t)MOVE_MAX;
+	int64_t at = ofd_position(o, fd),
 		end = at < 0 ? at : PLFS(plfs_door_seek(o->file, 0, 0, SEEK_END));
-		if (end < 0)
-			return end;
-		taken = end - at < most ? end - at : most;
-		if (taken > 0)
-			break;
+	if (end < 0)
+		return end;
+	int64_t taken = end - at < most ? end - at : most;
+	ssize_t done;
+	if (taken <= 0) {
+		/* It may have grown meanwhile; or it was cut, and bytes that were there are read
+		 * until the next look (S20). */
 		done = ofd_preadv(o, iov, n, at);
-	} while (done > 0);
-	if (taken <= 0)
+		if (done > 0)
+			ofd_move_kernel_position(o, fd, done);
 		return done;
+	}
 	end = ofd_move_kernel_position(o, fd, taken);
 	if (end < 0)
 		return end;
 	done = ofd_preadv(o, iov, n, end - taken);
-	/* It may have grown meanwhile. */
 	done = done < taken ? done : taken;
 	if (done < taken)
 		ofd_move_kernel_position(o, fd, (done > 0 ? done : 0) - taken);

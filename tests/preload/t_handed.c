@@ -323,6 +323,33 @@ static void records(void)
 	unlink("records");
 }
 
+static int reads_twice(int socket)
+{
+	char bytes[40], byte;
+	int fd = pass(socket, -1), ok = pread(fd, bytes, sizeof bytes, 0) == 30;
+	write(socket, "", 1);
+	read(socket, &byte, 1);
+	read(fd, bytes, 5);
+	return !ok || read(fd, bytes, 5) < 0;
+}
+
+/* Who has read a file that another one cuts read behind its end for ever. */
+static void cut_beside(void)
+{
+	int socket;
+	char byte;
+	pid_t pid = receiver(&socket, reads_twice);
+	int fd = handed("f", O_RDWR);
+	pass(socket, fd);
+	read(socket, &byte, 1);
+	R(ftruncate(fd, 10));
+	R(fsync(fd));
+	write(socket, "", 1);
+	R(reap(pid));
+	close(fd);
+	close(socket);
+}
+
 /* Programs that read by one description: each record goes to one of them. */
 static void read_by_programs(int flags)
 {
@@ -434,6 +461,7 @@ int main(int argc, char **argv)
 	close(80);
 	close(socket);
 	records();
+	cut_beside();
 	read_by_programs(O_RDONLY);
 	read_by_programs(O_RDWR);
 	access_stays(4092);
