@@ -609,6 +609,9 @@ int make_placeholder(int fd);
 /* Adopts fd, which another program opened, if it is a name. -EMFILE: there is no descriptor for
  * that, and what is at fd is not the file. */
 int adopt_passed(int fd);
+/* fd can write a plain file, if that is one of a managed directory, in a way that nobody sees: it
+ * stays plain. True: something else is decided of it. */
+bool pin_plain(int fd, const struct stat *st);
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
 int64_t commit_all(void);
 void leave_process(void);

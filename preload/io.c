@@ -309,10 +309,17 @@ static ssize_t read_at_kernels(struct ofd *o, int fd, const struct iovec *iov, i
 			ofd_move_kernel_position(o, fd, done);
 		return done;
 	}
-	end = ofd_move_kernel_position(o, fd, taken);
-	if (end < 0)
-		return end;
-	done = ofd_preadv(o, iov, n, end - taken);
+	int64_t moved = ofd_move_kernel_position(o, fd, taken);
+	if (moved < 0)
+		return moved;
+	at = moved - taken;
+	/* Another one was faster: what is behind the end is a writer's. */
+	if (moved > end) {
+		int64_t over = moved - end < taken ? moved - end : taken;
+		ofd_move_kernel_position(o, fd, -over);
+		taken -= over;
+	}
+	done = ofd_preadv(o, iov, n, at);
 	done = done < taken ? done : taken;
 	if (done < taken)
 		ofd_move_kernel_position(o, fd, (done > 0 ? done : 0) - taken);

@@ -314,6 +314,17 @@ static int adopt_nameless(int fd, int flags)
 	return fd;
 }
 
+/* fd came from a native open, by a symbolic link perhaps that led into a managed directory. */
+static void pin_if_writer(int fd, int flags, const struct stat *st)
+{
+	if ((flags & O_ACCMODE) == O_RDONLY || !S_ISREG(st->st_mode) ||
+		PLFS_ALWAYS(plfs_door_manages_device(st->st_dev)) != 1)
+		return;
+	int saved = errno;
+	pin_plain(fd, st);
+	errno = saved;
+}
+
 /* fd came from a native open. It may still be a name: through a symbolic link into a managed
  * directory, /dev/stdin, or a container outside of all managed directories. Not inlined, as
  * open_found. */
@@ -329,8 +340,13 @@ __attribute__((noinline)) static int adopt_if_name(
 		return fd;
 	if (stat_is_stand_in(&st) && open_stand_in(fd, dirfd, path, flags, &fd))
 		return fd;
-	if (!stat_may_be_name(&st))
-		return path_led_to_base(fd, path, &st) ? adopt_nameless(fd, flags) : fd;
+	bool led_to_base = !stat_may_be_name(&st) && path_led_to_base(fd, path, &st);
+	if (led_to_base)
+		return adopt_nameless(fd, flags);
+	if (!stat_may_be_name(&st)) {
+		pin_if_writer(fd, flags, &st);
+		return fd;
+	}
 	if ((flags & O_ACCMODE) == O_RDONLY) {
 		int rc = door_adopt(fd, flags, NULL);
 		if (rc >= 0)
@@ -338,8 +354,10 @@ __attribute__((noinline)) static int adopt_if_name(
 		RAW(SYS_close, fd);
 		return (int)to_errno(rc);
 	}
-	if (st.st_size != PLFS_SUPER_BYTES && PLFS(plfs_door_is_plfs(dirfd, path)) != 1)
+	if (st.st_size != PLFS_SUPER_BYTES && PLFS(plfs_door_is_plfs(dirfd, path)) != 1) {
+		pin_if_writer(fd, flags, &st);
 		return fd;
+	}
 	/* The application must not keep a writable descriptor of a superblock: a write that is not
 	 * wrapped would destroy it. */
 	RAW(SYS_close, fd);

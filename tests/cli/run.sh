@@ -573,6 +573,15 @@ socket.send_fds(ours, [b"x"], [f])
 assert p.wait() == 0
 EOF
     [ "$(plfs cat m/out)" = xxNEWxxxxxzzNEWzzzzz0123456789 ] || fail "by a message: $(plfs cat m/out)"
+    # By paths that lead there through links outside.
+    ln -s m link
+    sed 's/^f = 1$/f = os.open(sys.argv.pop(1), os.O_RDWR | os.O_CREAT | os.O_TRUNC); os.dup2(f, 1)/' receive.py > open.py
+    local path
+    for path in link/out /proc/self/cwd/m/out /proc/self/root"$PWD"/m/out; do
+        rm -f m/out
+        plfs run --mount m -- python3 open.py "$path"
+        [ "$(plfs cat m/out)" = xxNEWxxxxxzzNEWzzzzz0123456789 ] || fail "by $path: $(plfs cat m/out)"
+    done
 }
 # Of a promoted program or library the kernel has the base, which may be an older one: that was run
 # and loaded, or was no program at all.

@@ -53,6 +53,12 @@ int plfs_door_below_managed(int dirfd, const char *path);
 int plfs_door_fd_below_managed(int fd);
 
 /**
+ * 1 if a managed directory lies on the device `dev`, or nobody can know that. A stat for each of
+ * them, once.
+ */
+int plfs_door_manages_device(uint64_t dev);
+
+/**
  * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
  * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN and PLFS_OPENS_SHARED say besides that
  * packs need not be asked before the kernel: this process has found none yet, and what new files
