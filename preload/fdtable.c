@@ -289,14 +289,20 @@ static int64_t seek_in_kernel(struct ofd *o, int fd, int64_t offset, int whence)
 	return at;
 }
 
+/* Can fd write? Then it is no placeholder: of a file that has a container it writes the base, and
+ * the position in it is that of who has not noticed. No other program gets it (hand_over). */
+static bool writes_base(int fd)
+{
+	return (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) != O_RDONLY;
+}
+
 /* A placeholder that came in the place of a plain file (hand_over) may have gone in a message: who
  * got it has his position there, while the sender's stays in memory. So who writes another one
  * there takes a new placeholder first, as our children may have the same. 0, or a negative errno:
  * there is no room for one. The numbers are held. */
 static int take_own_placeholder(int fd, struct ofd *o)
 {
-	bool is_one = atomic_load(&o->shared->is_sent) &&
-		      (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) == O_RDONLY;
+	bool is_one = atomic_load(&o->shared->is_sent) && !writes_base(fd);
 	return is_one ? make_placeholder(fd) : 0;
 }
 
@@ -385,13 +391,6 @@ int fd_access_said(int fd)
 {
 	long signal = RAW(SYS_fcntl, (long)fd, (long)F_GETSIG);
 	return signal < ACCESS_SIGNAL ? -1 : (int)(signal - ACCESS_SIGNAL) & O_ACCMODE;
-}
-
-/* Is fd no placeholder, of a file that has a container? The position in it is that of who has not
- * noticed that. No other program gets it (hand_over). */
-static bool writes_base(int fd)
-{
-	return (RAW(SYS_fcntl, (long)fd, (long)F_GETFL) & O_ACCMODE) != O_RDONLY;
 }
 
 /* Another program gets fd: by its tag it finds the description, and with that the position. What is

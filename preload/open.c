@@ -340,10 +340,9 @@ __attribute__((noinline)) static int adopt_if_name(
 		return fd;
 	if (stat_is_stand_in(&st) && open_stand_in(fd, dirfd, path, flags, &fd))
 		return fd;
-	bool led_to_base = !stat_may_be_name(&st) && path_led_to_base(fd, path, &st);
-	if (led_to_base)
-		return adopt_nameless(fd, flags);
 	if (!stat_may_be_name(&st)) {
+		if (path_led_to_base(fd, path, &st))
+			return adopt_nameless(fd, flags);
 		pin_if_writer(fd, flags, &st);
 		return fd;
 	}

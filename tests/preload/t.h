@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -67,6 +68,28 @@ static inline int make(const char *path, const char *text)
 		perror(path);
 	lseek(fd, 0, SEEK_SET);
 	return fd;
+}
+
+/* Sends fd by the socket: 0 or -1. A negative fd: gets one, or -1, if none came. */
+static inline int pass(int socket, int fd)
+{
+	char room[CMSG_SPACE(sizeof fd)] = "", byte = 0;
+	struct iovec iov = {&byte, 1};
+	struct msghdr m = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = room,
+		.msg_controllen = sizeof room};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	if (fd < 0) {
+		if (recvmsg(socket, &m, 0) != 1 || !(c = CMSG_FIRSTHDR(&m)) ||
+			c->cmsg_len != CMSG_LEN(sizeof fd))
+			return -1;
+		memcpy(&fd, CMSG_DATA(c), sizeof fd);
+		return fd;
+	}
+	*c = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
+	memcpy(CMSG_DATA(c), &fd, sizeof fd);
+	return sendmsg(socket, &m, 0) == 1 ? 0 : -1;
 }
 
 /* Containers below the managed directory, which is seen without the library. */

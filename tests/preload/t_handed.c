@@ -13,28 +13,6 @@
 
 extern char **environ;
 
-/* -1: none came. */
-static int pass(int socket, int fd)
-{
-	char room[CMSG_SPACE(sizeof fd)] = "", byte = 0;
-	struct iovec iov = {&byte, 1};
-	struct msghdr m = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = room,
-		.msg_controllen = sizeof room};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	if (fd < 0) {
-		if (recvmsg(socket, &m, 0) != 1 || !(c = CMSG_FIRSTHDR(&m)) ||
-			c->cmsg_len != CMSG_LEN(sizeof fd))
-			return -1;
-		memcpy(&fd, CMSG_DATA(c), sizeof fd);
-		return fd;
-	}
-	*c = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
-	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	return sendmsg(socket, &m, 0) == 1 ? 0 : -1;
-}
-
 /* Another program has it open for writing, and writes. */
 static void written_by_another(const char *path)
 {

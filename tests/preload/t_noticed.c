@@ -66,28 +66,6 @@ static void reads(int fd)
 	R(read(fd, bytes, sizeof bytes));
 }
 
-static int pass(int socket, int fd)
-{
-	char room[CMSG_SPACE(sizeof fd)] = "", byte = 0;
-	struct iovec iov = {&byte, 1};
-	struct msghdr message = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = room,
-		.msg_controllen = sizeof room};
-	if (fd < 0) {
-		if (recvmsg(socket, &message, 0) != 1)
-			return -1;
-		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fd);
-		return fd;
-	}
-	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof fd);
-	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	return sendmsg(socket, &message, 0) == 1 ? 0 : -1;
-}
-
 /* Who is told by the socket that the file is longer. */
 static int is_short(int fd, int socket)
 {
