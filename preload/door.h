@@ -68,6 +68,8 @@ void threads_start(void);
 void threads_after_fork_in_child(void);
 /* A thread that used libplfs ends. */
 void threads_one_ends(void);
+/* Has libplfs threads, which would be all that is left if the caller ended? */
+bool threads_end_with_caller(void);
 
 /* served.c */
 /* The process begins, with this environment. */
@@ -327,6 +329,11 @@ static inline void before_name(int dirfd, const char *path, int how)
 }
 
 /* open.c */
+/* The flags that open(2) and openat2(2) know. O_LARGEFILE is 0 in libc. */
+#define OPEN_FLAGS_KNOWN \
+	(O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_SYNC | \
+		O_ASYNC | O_DIRECT | 0100000 | O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | \
+		O_PATH | O_TMPFILE)
 int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);
 /* Flags of an open that its description does not keep. */
@@ -460,6 +467,9 @@ enum maker {
 	NOT_MADE
 };
 enum maker maker_of(int dirfd, const char *path);
+/* rename or link has brought a file: if it came into a managed directory it may be open outside
+ * (plfs_door_came_in). */
+void look_who_came(int old_dir, const char *old, int new_dir, const char *new);
 /* The kernel has made a name, if rc is 0. -1 and EEXIST if a pack got a file of that name at the
  * same moment: then it is gone again. */
 int made_beside(int dirfd, const char *path, int rc);
@@ -609,9 +619,6 @@ int make_placeholder(int fd);
 /* Adopts fd, which another program opened, if it is a name. -EMFILE: there is no descriptor for
  * that, and what is at fd is not the file. */
 int adopt_passed(int fd);
-/* fd can write a plain file, if that is one of a managed directory, in a way that nobody sees: it
- * stays plain. True: something else is decided of it. */
-bool pin_plain(int fd, const struct stat *st);
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
 int64_t commit_all(void);
 void leave_process(void);

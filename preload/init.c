@@ -194,23 +194,19 @@ static int flags_of_plain(int fd, const struct stat *st)
 		       : -1;
 }
 
-bool pin_plain(int fd, const struct stat *st)
-{
-	static const char PINNED[] = "plfs 1 p opened outside of PLFS";
-	return flags_of_plain(fd, st) >= 0 &&
-	       RAW(SYS_fsetxattr, (long)fd, "user.plfs", PINNED, (long)strlen(PINNED),
-		       (long)XATTR_CREATE) < 0 &&
-	       errno == EEXIST;
-}
-
 /* fd is open on a file that has no container, or none that is whole. Who reads it looks later. Who
  * can write it got it from a program without us, which may write it, too: the file stays plain.
  * True: something else is decided of it meanwhile. */
 static bool take_plain(int fd, const struct stat *st)
 {
+	static const char PINNED[] = "plfs 1 p opened outside of PLFS";
 	int flags = flags_of_plain(fd, st);
-	if (flags < 0 || (flags & O_ACCMODE) != O_RDONLY)
-		return flags >= 0 && pin_plain(fd, st);
+	if (flags < 0)
+		return false;
+	if ((flags & O_ACCMODE) != O_RDONLY)
+		return RAW(SYS_fsetxattr, (long)fd, "user.plfs", PINNED, (long)strlen(PINNED),
+			       (long)XATTR_CREATE) < 0 &&
+		       errno == EEXIST;
 	door_install_reader(fd, st);
 	return false;
 }

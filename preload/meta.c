@@ -286,15 +286,22 @@ EXPORT int statx(
 	return 0;
 }
 
+/* fchmod or fchown has given rc for a file that is plain as far as this process knows. */
+static int changed(struct ofd *o, int rc)
+{
+	int saved = errno, followed = rc == 0 ? PLFS(plfs_door_inode_has_changed(o->file)) : 0;
+	ofd_put(o);
+	errno = saved;
+	return followed < 0 ? (int)to_errno(followed) : rc;
+}
+
 EXPORT int fchmod(int fd, mode_t mode)
 {
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return fd_is_flat(fd) ? fchmodat(fd, ".", mode, 0) : REAL(fchmod)(fd, mode);
-	if (OFD_IS_PLAIN(o)) {
-		ofd_put(o);
-		return REAL(fchmod)(fd, mode);
-	}
+	if (OFD_IS_PLAIN(o))
+		return changed(o, REAL(fchmod)(fd, mode));
 	int rc = PLFS(plfs_fchmod(o->file, mode));
 	ofd_put(o);
 	return (int)to_errno(rc);
@@ -342,10 +349,8 @@ EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 	struct ofd *o;
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return fd_is_flat(fd) ? fchownat(fd, ".", uid, gid, 0) : REAL(fchown)(fd, uid, gid);
-	if (OFD_IS_PLAIN(o)) {
-		ofd_put(o);
-		return REAL(fchown)(fd, uid, gid);
-	}
+	if (OFD_IS_PLAIN(o))
+		return changed(o, REAL(fchown)(fd, uid, gid));
 	int rc = PLFS(plfs_fchown(o->file, uid, gid));
 	ofd_put(o);
 	return (int)to_errno(rc);
@@ -640,11 +645,13 @@ static bool rename_is_ours(int old_dir, const char *old, int new_dir, const char
 		       path_is_ours(new_dir, new, AT_SYMLINK_NOFOLLOW));
 }
 
-/* A directory above the working directory may have been renamed. */
-static int renamed(int64_t rc)
+void look_who_came(int old_dir, const char *old, int new_dir, const char *new)
 {
-	path_moved();
-	return (int)rc;
+	if (door_thread.inside || !path_is_managed(new_dir, new) || path_is_managed(old_dir, old))
+		return;
+	int saved = errno;
+	PLFS(plfs_door_came_in(new_dir, new));
+	errno = saved;
 }
 
 static int rename_ours(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
@@ -654,34 +661,40 @@ static int rename_ours(int old_dir, const char *old, int new_dir, const char *ne
 	if (rc < 0 && !flags && (errno == ENOTEMPTY || errno == EEXIST) &&
 		remove_empty_store(new_dir, new))
 		rc = to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, flags)));
-	return renamed(rc);
+	return (int)rc;
 }
+
+/* `kernels`: the call that the program has made. */
+#define RENAME(old_dir, old, new_dir, new, flags, kernels) \
+	do { \
+		if (rename_is_hidden(old_dir, old, new_dir, new)) \
+			return -1; \
+		int rc = rename_is_ours(old_dir, old, new_dir, new) \
+				 ? rename_ours(old_dir, old, new_dir, new, flags) \
+				 : (kernels); \
+		if (rc == 0) \
+			look_who_came(old_dir, old, new_dir, new); \
+		if (rc == 0 && ((flags) & RENAME_EXCHANGE)) \
+			look_who_came(new_dir, new, old_dir, old); \
+		/* A directory above the working directory may have been renamed. */ \
+		path_moved(); \
+		return rc; \
+	} while (0)
 
 EXPORT int renameat2(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
 {
-	if (rename_is_hidden(old_dir, old, new_dir, new))
-		return -1;
-	if (!rename_is_ours(old_dir, old, new_dir, new))
-		return renamed(REAL(renameat2)(old_dir, old, new_dir, new, flags));
-	return rename_ours(old_dir, old, new_dir, new, flags);
+	RENAME(old_dir, old, new_dir, new, flags,
+		REAL(renameat2)(old_dir, old, new_dir, new, flags));
 }
 
 EXPORT int renameat(int old_dir, const char *old, int new_dir, const char *new)
 {
-	if (rename_is_hidden(old_dir, old, new_dir, new))
-		return -1;
-	if (!rename_is_ours(old_dir, old, new_dir, new))
-		return renamed(REAL(renameat)(old_dir, old, new_dir, new));
-	return rename_ours(old_dir, old, new_dir, new, 0);
+	RENAME(old_dir, old, new_dir, new, 0, REAL(renameat)(old_dir, old, new_dir, new));
 }
 
 EXPORT int rename(const char *old, const char *new)
 {
-	if (rename_is_hidden(AT_FDCWD, old, AT_FDCWD, new))
-		return -1;
-	if (!rename_is_ours(AT_FDCWD, old, AT_FDCWD, new))
-		return renamed(REAL(rename)(old, new));
-	return rename_ours(AT_FDCWD, old, AT_FDCWD, new, 0);
+	RENAME(AT_FDCWD, old, AT_FDCWD, new, 0, REAL(rename)(old, new));
 }
 
 bool path_is_container(int dirfd, const char *path)

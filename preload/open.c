@@ -2,6 +2,7 @@
 #include "door.h"
 
 #include <linux/kcmp.h>
+#include <linux/openat2.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <string.h>
@@ -314,22 +315,58 @@ static int adopt_nameless(int fd, int flags)
 	return fd;
 }
 
-/* fd came from a native open, by a symbolic link perhaps that led into a managed directory. */
-static void pin_if_writer(int fd, int flags, const struct stat *st)
+/* Has an open outside of all managed directories led to a file system of one? */
+static atomic_bool opens_beside;
+
+/* The open is the kernel's. *linked: a symbolic link on the way may lead into a managed directory.
+ * To ask where a descriptor leads takes as long as the open; that there was no link the kernel says
+ * for nothing (openat2(2)). But another library that wraps openat is to see the call, and a thread
+ * can be cancelled while a FIFO waits for its other end. */
+static int open_natively(int dirfd, const char *path, int flags, mode_t mode, bool *linked)
 {
-	if ((flags & O_ACCMODE) == O_RDONLY || !S_ISREG(st->st_mode) ||
-		PLFS_ALWAYS(plfs_door_manages_device(st->st_dev)) != 1)
-		return;
-	int saved = errno;
-	pin_plain(fd, st);
+	static atomic_bool is_missing;
+	*linked = true;
+	if (!atomic_load_explicit(&opens_beside, memory_order_relaxed) ||
+		(flags & ~OPEN_FLAGS_KNOWN) || !real_openat_is_libcs ||
+		atomic_load_explicit(&is_missing, memory_order_relaxed))
+		return REAL(openat)(dirfd, path, flags, mode);
+	bool makes = flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY));
+	struct open_how how = {.flags = (unsigned)flags,
+		.mode = makes ? mode & 07777 : 0,
+		.resolve = RESOLVE_NO_SYMLINKS};
+	int type, saved = errno;
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	int fd = (int)RAW(SYS_openat2, (long)dirfd, path, &how, sizeof how);
+	pthread_setcanceltype(type, NULL);
+	*linked = fd < 0;
+	/* EPERM is what some sandboxes say to calls that they do not know. */
+	if (fd >= 0 || (errno != ELOOP && errno != ENOSYS && errno != EPERM))
+		return fd;
+	if (errno == ENOSYS)
+		atomic_store(&is_missing, true);
 	errno = saved;
+	return REAL(openat)(dirfd, path, flags, mode);
+}
+
+/* fd came from a native open of a file that is no name. If a symbolic link led into a managed
+ * directory it is opened as by its own path. */
+__attribute__((noinline)) static int open_linked(int fd, int flags, const struct stat *st)
+{
+	plfs_file *file = NULL;
+	plfs_first_open first = {.fd = fd, .stat = st, .spare = ofd_descriptors()};
+	int opened = PLFS(plfs_door_open_linked(flags & ~(O_CREAT | O_EXCL), &first, &file));
+	if (opened == PLFS_NOT_MANAGED)
+		return fd;
+	if (!file)
+		atomic_store_explicit(&opens_beside, true, memory_order_relaxed);
+	return opened_by_door(opened, file, flags);
 }
 
 /* fd came from a native open. It may still be a name: through a symbolic link into a managed
  * directory, /dev/stdin, or a container outside of all managed directories. Not inlined, as
  * open_found. */
 __attribute__((noinline)) static int adopt_if_name(
-	int fd, int dirfd, const char *path, int flags, mode_t mode)
+	int fd, int dirfd, const char *path, int flags, mode_t mode, bool linked)
 {
 	if (fd < 0)
 		return fd;
@@ -343,20 +380,19 @@ __attribute__((noinline)) static int adopt_if_name(
 	if (!stat_may_be_name(&st)) {
 		if (path_led_to_base(fd, path, &st))
 			return adopt_nameless(fd, flags);
-		pin_if_writer(fd, flags, &st);
-		return fd;
+		return linked && S_ISREG(st.st_mode) ? open_linked(fd, flags, &st) : fd;
 	}
 	if ((flags & O_ACCMODE) == O_RDONLY) {
 		int rc = door_adopt(fd, flags, NULL);
-		if (rc >= 0)
+		if (rc > 0)
 			return fd;
+		if (rc == 0)
+			return linked ? open_linked(fd, flags, &st) : fd;
 		RAW(SYS_close, fd);
 		return (int)to_errno(rc);
 	}
-	if (st.st_size != PLFS_SUPER_BYTES && PLFS(plfs_door_is_plfs(dirfd, path)) != 1) {
-		pin_if_writer(fd, flags, &st);
-		return fd;
-	}
+	if (st.st_size != PLFS_SUPER_BYTES && PLFS(plfs_door_is_plfs(dirfd, path)) != 1)
+		return linked ? open_linked(fd, flags, &st) : fd;
 	/* The application must not keep a writable descriptor of a superblock: a write that is not
 	 * wrapped would destroy it. */
 	RAW(SYS_close, fd);
@@ -510,8 +546,9 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	int number;
 	bool cut = (flags & O_TRUNC) && path_leads_through_descriptor(dirfd, path, &number);
 	int native = cut ? flags & ~O_TRUNC : flags;
-	return adopt_if_name(REAL(openat)(dirfd, path, native, mode), dirfd, path,
-		cut ? flags : flags & ~O_TRUNC, mode);
+	bool linked;
+	int fd = open_natively(dirfd, path, native, mode, &linked);
+	return adopt_if_name(fd, dirfd, path, cut ? flags : flags & ~O_TRUNC, mode, linked);
 }
 
 /* Callers pass the mode only if the flags require it. va_arg may be read in any case; the value may

@@ -261,8 +261,10 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 			       ? fail(EXDEV)
 			       : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
 	int rc = maker == MADE_BY_PLFS ? -1 : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
-	if (rc == 0)
+	if (rc == 0) {
+		look_who_came(old_dir, old, new_dir, new);
 		return made_beside(new_dir, new, rc);
+	}
 	if (door_thread.inside || (maker != MADE_BY_PLFS && errno != ENOENT))
 		return rc;
 	int failed = errno, made = PLFS(plfs_door_flat_link(

@@ -37,6 +37,7 @@
 #include <wordexp.h>
 #include <sys/inotify.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <execinfo.h>
 
 _Static_assert(sizeof(off_t) == 8, "the door aliases every 64-bit variant to the plain call");
@@ -65,6 +66,8 @@ extern _Atomic(void *) real_table[REAL_COUNT];
 /* Looks one function up; a function that this libc lacks becomes one that fails with ENOSYS. */
 void *real_resolve(enum real_id id);
 void real_resolve_early(void);
+/* REAL(openat) is libc's own: no other library wraps it. */
+extern bool real_openat_is_libcs;
 /* From then on no call waits for the dynamic linker. */
 void real_resolve_all(void);
 

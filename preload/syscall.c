@@ -23,12 +23,9 @@ static bool is_empty(const char *bytes, size_t n)
  * made, and more than there is. O_LARGEFILE is 0 in libc. */
 static bool how_is_known(const uint64_t *how, size_t size)
 {
-	const uint64_t known = O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND |
-			       O_NONBLOCK | O_SYNC | O_ASYNC | O_DIRECT | 0100000 | O_DIRECTORY |
-			       O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH | O_TMPFILE;
 	return size >= 24 && size <= 4096 && memory_is_there(how, size, false) &&
-	       is_empty((const char *)(how + 3), size - 24) && !(how[0] & ~known) &&
-	       !(how[1] & ~07777ULL) &&
+	       is_empty((const char *)(how + 3), size - 24) &&
+	       !(how[0] & ~(uint64_t)OPEN_FLAGS_KNOWN) && !(how[1] & ~07777ULL) &&
 	       (!(how[0] & O_PATH) ||
 		       !(how[0] & ~(uint64_t)(O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))) &&
 	       (!how[1] || (how[0] & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))));
@@ -290,6 +287,11 @@ EXPORT long syscall(long number, ...)
 	case SYS_io_setup:
 	case SYS_io_uring_setup:
 		kernel_writes();
+		break;
+	case SYS_exit:
+		/* Libplfs's threads would go on without the program. */
+		if (threads_end_with_caller())
+			_exit((int)a);
 		break;
 	case SYS_exit_group:
 		leave_process();

@@ -8,34 +8,52 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* Of libplfs's: whether one was ever asked for, and how many have begun and ended. Each counts
- * itself, so that there never are fewer than those two say. */
+/* Of libplfs's: whether one was ever asked for, and how many were made, have begun and have ended.
+ * Each counts itself when it begins and ends, so that there never are fewer than those two say. */
 static _Atomic bool has_own;
-static _Atomic long own_begun, own_ended;
+static _Atomic long own_made, own_begun, own_ended;
 static _Atomic bool main_has_ended, has_heir;
 
 /* The heir looks after so long, and waits twice as long each time, up to the second. */
 #define FIRST_LOOK_NS 1000000L
 #define LAST_LOOK_NS 50000000L
 
+/* How many threads the process has; a large number if nobody can know. No descriptor is needed:
+ * there may be no room for one, and the program may count on the numbers that are free. */
+static long all_threads(void)
+{
+	struct stat tasks;
+	/* A directory has two links, and one for each that is in it. */
+	return REAL(stat)("/proc/self/task", &tasks) < 0 ? LONG_MAX : (long)tasks.st_nlink - 2;
+}
+
 /* Has the process no threads but libplfs's, the caller and main, which has gone? When the kernel
  * has taken its memory it has done all that the end of a thread does, and /proc/self/exe leads
- * nowhere. No descriptor is needed: there may be no room for one, and the program may count on the
- * numbers that are free. */
+ * nowhere. */
 static bool only_ours_are_left(void)
 {
 	char byte;
-	struct stat tasks;
 	if (RAW(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", &byte, 1L) >= 0 || errno != ENOENT)
 		return false;
 	/* Those of ours that had begun before the look and have not ended after it, at the least,
 	 * are in what it counts. */
-	long own = atomic_load(&own_begun);
-	if (REAL(stat)("/proc/self/task", &tasks) < 0)
-		return false;
-	own -= atomic_load(&own_ended);
-	/* A directory has two links, and one for each that is in it. */
-	return (long)tasks.st_nlink - 2 <= own + 2;
+	long own = atomic_load(&own_begun), all = all_threads();
+	return all <= own - atomic_load(&own_ended) + 2;
+}
+
+bool threads_end_with_caller(void)
+{
+	const struct timespec pause = {0, FIRST_LOOK_NS};
+	/* One that has ended is counted a moment longer. */
+	for (int looks = 0; looks < 20 && atomic_load(&has_own); looks++) {
+		long made = atomic_load(&own_made), others = all_threads() - 1;
+		if (others <= made - atomic_load(&own_ended))
+			return true;
+		if (others > made)
+			return false;
+		RAW(SYS_clock_nanosleep, (long)CLOCK_MONOTONIC, 0L, &pause, NULL);
+	}
+	return false;
 }
 
 /* `given` is the mask of signals of who made it. */
@@ -94,6 +112,7 @@ void threads_start(void)
 void threads_after_fork_in_child(void)
 {
 	atomic_store(&has_own, false);
+	atomic_store(&own_made, 0);
 	atomic_store(&own_begun, 0);
 	atomic_store(&own_ended, 0);
 	atomic_store(&main_has_ended, false);
@@ -146,7 +165,9 @@ EXPORT int pthread_create(pthread_t *restrict thread, const pthread_attr_t *rest
 	signals_block_all(&mask);
 	int rc = REAL(pthread_create)(thread, attr, run_own_thread, own);
 	signals_restore(&mask);
-	if (rc != 0)
+	if (rc == 0)
+		atomic_fetch_add(&own_made, 1);
+	else
 		free(own);
 	need_heir();
 	return rc;

@@ -582,6 +582,16 @@ EOF
         plfs run --mount m -- python3 open.py "$path"
         [ "$(plfs cat m/out)" = xxNEWxxxxxzzNEWzzzzz0123456789 ] || fail "by $path: $(plfs cat m/out)"
     done
+    # It comes in while it is open, here or by a shell.
+    sed 's/^f = 1$/f = os.open("come", os.O_RDWR | os.O_CREAT | os.O_TRUNC); os.dup2(f, 1); os.link("come", "m\/out"); os.unlink("come")/' receive.py > link.py
+    sed 's/os.link("come", "m\/out"); os.unlink("come")/os.rename("come", "m\/out")/' link.py > rename.py
+    sed 's/^f = 1$/f = 1; os.rename("come", "m\/out")/' receive.py > shell.py
+    local how
+    for how in link rename shell; do
+        rm -f m/out
+        plfs run --mount m -- python3 $how.py > come
+        [ "$(plfs cat m/out)" = xxNEWxxxxxzzNEWzzzzz0123456789 ] || fail "$how: $(plfs cat m/out)"
+    done
 }
 # Of a promoted program or library the kernel has the base, which may be an older one: that was run
 # and loaded, or was no program at all.

@@ -4,11 +4,13 @@
  * was not written. The thread that then ended it opened a descriptor for each look: it took numbers
  * that the program counted on, and with a full table or a limit of 0 it never saw anything. It saw
  * too much while a thread of the program began one of libplfs's, and ended the program under it.
- * And where there was no memory for it at that moment nobody made it later. */
+ * And where there was no memory for it at that moment nobody made it later. Nor did a program end
+ * that left by SYS_exit. */
 #include "t.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 static int fd;
@@ -223,6 +225,8 @@ static void ends(const char *how)
 		pthread_create(&thread, NULL, waits, NULL);
 		pthread_exit(NULL);
 	}
+	if (strcmp(how, "by system call") == 0)
+		syscall(SYS_exit, 7);
 	if (strcmp(how, "numbers") == 0) {
 		pthread_create(&thread, NULL, counts_on_numbers, NULL);
 		pthread_exit(NULL);
@@ -291,6 +295,7 @@ int main(void)
 	try("full table");
 	try("no table");
 	try("numbers");
+	try("by system call");
 	try("no memory");
 	for (int i = 0; i < 10; i++)
 		try("alone");

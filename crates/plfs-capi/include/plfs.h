@@ -262,6 +262,16 @@ int plfs_fallocate(plfs_file *file, int mode, int64_t offset, int64_t len);
 int plfs_fchmod(plfs_file *file, mode_t mode);
 
 /**
+ * fchmod(2) or fchown(2) was called for a descriptor that was taken for that of a plain file: a
+ * container that the file has got meanwhile lets in whom its mode and owner let in now. A stat of
+ * a plain file.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int plfs_door_inode_has_changed(plfs_file *file);
+
+/**
  * Sets owner and group, as fchown(2); -1 leaves one as it is.
  *
  * Requires:

@@ -53,12 +53,6 @@ int plfs_door_below_managed(int dirfd, const char *path);
 int plfs_door_fd_below_managed(int fd);
 
 /**
- * 1 if a managed directory lies on the device `dev`, or nobody can know that. A stat for each of
- * them, once.
- */
-int plfs_door_manages_device(uint64_t dev);
-
-/**
  * [`plfs_door_below_managed`] for an open. Of a relative path a yes may be as old as a second, for
  * who moved without [`plfs_door_moved`]. PLFS_OPENS_PLAIN and PLFS_OPENS_SHARED say besides that
  * packs need not be asked before the kernel: this process has found none yet, and what new files
@@ -166,6 +160,19 @@ int plfs_door_open(int dirfd,
                    mode_t mode,
                    const plfs_first_open *first,
                    plfs_file **out);
+
+/**
+ * [`plfs_door_open`] for a file that openat(2) has found by a path outside of all managed
+ * directories, with exactly `flags`, but for O_CREAT, O_EXCL and O_TRUNC: a symbolic link may have
+ * led into one. It is opened as by its own path.
+ *
+ * PLFS_NOT_MANAGED: it lies on no file system of a managed directory, and `first.fd`, which needs
+ * its stat, stays the caller's. A readlink of /proc tells the other files.
+ *
+ * Requires:
+ * As [`plfs_door_open`].
+ */
+int plfs_door_open_linked(int flags, const plfs_first_open *first, plfs_file **out);
 
 /**
  * plfs_open by one of several processes that will write the file: it gets a container at once, if
@@ -555,6 +562,18 @@ int plfs_door_rename(int olddirfd,
                      int newdirfd,
                      const char *new_,
                      unsigned int flags);
+
+/**
+ * A file has come to `path`, in a managed directory, from outside: by rename(2) or link(2). Who
+ * opened it there, or opens it by the name that it keeps there, is not known; if there may be such
+ * a one the file stays plain. Not those that lie below a directory that comes.
+ *
+ * A look at each descriptor of the process, an open and a lease.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_came_in(int dirfd, const char *path);
 
 /**
  * truncate(2), for any file.

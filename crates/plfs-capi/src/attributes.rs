@@ -177,6 +177,18 @@ pub unsafe extern "C" fn plfs_fchmod(file: *mut PlfsFile, mode: mode_t) -> c_int
     }) as c_int
 }
 
+/// fchmod(2) or fchown(2) was called for a descriptor that was taken for that of a plain file: a
+/// container that the file has got meanwhile lets in whom its mode and owner let in now. A stat of
+/// a plain file.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_inode_has_changed(file: *mut PlfsFile) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| Ok(unsafe { handle(file) }?.file.inode_has_changed().map(|()| 0)?)) as c_int
+}
+
 /// Sets owner and group, as fchown(2); -1 leaves one as it is.
 ///
 /// # Safety

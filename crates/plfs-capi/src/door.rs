@@ -24,6 +24,8 @@ use crate::attributes::{
 };
 use crate::handle::{PlfsFile, access_of, handle, open_for};
 use crate::io::seek;
+use crate::managed::{manages_device, plfs_door_fd_below_managed};
+use crate::names::PLFS_NOT_MANAGED;
 use crate::packed::{PLFS_IS_PACKED, open_passed, stand_in_of};
 use crate::room::Room;
 use crate::{
@@ -143,6 +145,40 @@ pub unsafe extern "C" fn plfs_door_open(
     }) as c_int
 }
 
+/// [`plfs_door_open`] for a file that openat(2) has found by a path outside of all managed
+/// directories, with exactly `flags`, but for O_CREAT, O_EXCL and O_TRUNC: a symbolic link may have
+/// led into one. It is opened as by its own path.
+///
+/// PLFS_NOT_MANAGED: it lies on no file system of a managed directory, and `first.fd`, which needs
+/// its stat, stays the caller's. A readlink of /proc tells the other files.
+///
+/// # Safety
+/// As [`plfs_door_open`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_open_linked(
+    flags: c_int,
+    first: *const plfs_first_open,
+    out: *mut *mut PlfsFile,
+) -> c_int {
+    // SAFETY: the caller's promises.
+    let (&plfs_first_open { fd, stat, spare }, out) = unsafe { (&*first, &mut *out) };
+    *out = std::ptr::null_mut();
+    // SAFETY: the caller's promise.
+    let Some(stat) = (unsafe { stat.as_ref() }).filter(|stat| manages_device(stat.st_dev)) else {
+        return PLFS_NOT_MANAGED;
+    };
+    if plfs_door_fd_below_managed(fd) != 1 {
+        return fd;
+    }
+    call(|| {
+        // SAFETY: the caller gives it away.
+        let opened = unsafe { OwnedFd::from_raw_fd(fd) };
+        let path = link_of(fd)?;
+        let found = (opened, Some(taken_stat(stat)));
+        existing(found, &mut At::place(&path), flags, Room(spare), out).map(i64::from)
+    }) as c_int
+}
+
 /// The absolute path of a file that is opened.
 pub(crate) struct At<'a> {
     dirfd: c_int,
@@ -153,7 +189,7 @@ pub(crate) struct At<'a> {
 }
 
 impl At<'_> {
-    /// Of a name in a shadow.
+    /// As the kernel says it, be it in a shadow.
     pub(crate) fn place(path: &Path) -> At<'_> {
         At { dirfd: libc::AT_FDCWD, path, absolute: path.into(), is_believed: false }
     }

@@ -108,16 +108,15 @@ pub extern "C" fn plfs_door_fd_below_managed(fd: c_int) -> c_int {
     c_int::from(is_below(b"", path) || flat::is_in_shadow(path))
 }
 
-/// 1 if a managed directory lies on the device `dev`, or nobody can know that. A stat for each of
+/// Does a managed directory lie on the device `dev`, or can nobody know that? A stat for each of
 /// them, once.
-#[unsafe(no_mangle)]
-pub extern "C" fn plfs_door_manages_device(dev: u64) -> c_int {
+pub(crate) fn manages_device(dev: u64) -> bool {
     static DEVICES: OnceLock<Option<Vec<u64>>> = OnceLock::new();
     let devices = DEVICES.get_or_init(|| {
         let dirs = managed_dirs().iter().map(|dir| OsStr::from_bytes(dir));
         dirs.map(|dir| rustix::fs::stat(dir).ok().map(|stat| stat.st_dev)).collect()
     });
-    c_int::from(devices.as_ref().is_none_or(|devices| devices.contains(&dev)))
+    devices.as_ref().is_none_or(|devices| devices.contains(&dev))
 }
 
 /// What [`plfs_door_opens_managed`] says of a path beside which new files are known to be plain.

@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::pack::PackStat;
-use plfs_core::store::{Errno, Links, OpenDir, fd_path};
+use plfs_core::store::{Errno, Kind, Links, OpenDir, PosixFile, Stat, StoreFile, fd_path, stat_of};
 use plfs_core::{Ending, SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
-use rustix::fs::{AtFlags, Mode, RenameFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 
 use crate::attributes::{BLOCK_BYTES, taken_stat};
 use crate::flat;
@@ -252,6 +253,62 @@ fn comes_along(from: &Path, to: &Path) -> Result<bool> {
     Ok(!plfs.config().mounts.iter().any(leaves) || !plfs.leaves_data(from)?)
 }
 
+/// A file has come to `path`, in a managed directory, from outside: by rename(2) or link(2). Who
+/// opened it there, or opens it by the name that it keeps there, is not known; if there may be such
+/// a one the file stays plain. Not those that lie below a directory that comes.
+///
+/// A look at each descriptor of the process, an open and a lease.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_came_in(dirfd: c_int, path: *const c_char) -> c_int {
+    const WHY: &str = "open when it came into the directory";
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+        let stat = stat_of(&rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)?);
+        // A superblock has no use for it.
+        if stat.kind != Kind::File || stat.len == SUPERBLOCK_BYTES as u64 {
+            return Ok(0);
+        }
+        // To open and close a file that the process has open would drop its record locks.
+        let own = open_here(&stat)?;
+        let file = match own {
+            // SAFETY: nobody closes it here.
+            Some(number) => unsafe { PosixFile::lent(number) },
+            None => {
+                let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                PosixFile::from_fd(rustix::fs::openat(dir, path, how, Mode::empty())?)
+            }
+        };
+        if own.is_some() || stat.nlink > 1 || file.is_open_elsewhere() {
+            plfs()?.pin(&file, WHY);
+        }
+        Ok(0)
+    }) as c_int
+}
+
+/// A descriptor of this process on the file with that stat.
+fn open_here(stat: &Stat) -> Result<Option<c_int>> {
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let all = rustix::fs::open("/proc/self/fd", how, Mode::empty())?;
+    for entry in Dir::read_from(&all)? {
+        let Some(number) = entry?.file_name().to_str().ok().and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // SAFETY: it is used for a stat only, and may be gone.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        let is_it = rustix::fs::fstat(fd)
+            .is_ok_and(|found| found.st_ino == stat.ino && found.st_dev == stat.dev);
+        if is_it && !rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::PATH)) {
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
+
 /// Renames where a pack has one of the names.
 fn rename_packed(
     (from, source): (&Path, Option<PackStat>),
@@ -331,12 +388,11 @@ pub unsafe extern "C" fn plfs_door_chmod(
         }
         match plfs.container_to_change(&at, links_of(at_flags))? {
             Some(_) => plfs.chmod(&at, mode & 0o7777)?,
-            None => rustix::fs::chmodat(
-                dir,
-                path,
-                Mode::from_raw_mode(mode),
-                AtFlags::from_bits_retain(at_flags as u32),
-            )?,
+            None => {
+                let flags = AtFlags::from_bits_retain(at_flags as u32);
+                rustix::fs::chmodat(dir, path, Mode::from_raw_mode(mode), flags)?;
+                plfs.inode_has_changed(&at, links_of(at_flags))?;
+            }
         }
         Ok(0)
     }) as c_int

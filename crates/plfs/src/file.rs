@@ -13,7 +13,7 @@ use plfs_index::{Found, Run};
 
 pub(crate) use self::packed::Packed;
 use crate::catalog::{Index, Totals};
-use crate::container::{self, Container};
+use crate::container::{self, Container, base};
 use crate::error::{At, Error, Result};
 use crate::in_place::Here;
 use crate::log::Durability;
@@ -880,7 +880,8 @@ impl File {
         match self.plain()? {
             Some(plain) => {
                 let store = &plain.process.store;
-                store.chmod(&plain.path(&self.path), mode).at("set the mode of", &self.path)
+                store.chmod(&plain.path(&self.path), mode).at("set the mode of", &self.path)?;
+                self.inode_has_changed()
             }
             None => container::chmod(&self.logical().container, mode),
         }
@@ -894,10 +895,24 @@ impl File {
         match self.plain()? {
             Some(plain) => {
                 let (store, path) = (&plain.process.store, plain.path(&self.path));
-                store.chown(&path, uid, gid, Links::Follow).at("set the owner of", &self.path)
+                store.chown(&path, uid, gid, Links::Follow).at("set the owner of", &self.path)?;
+                self.inode_has_changed()
             }
             None => container::chown(&self.logical().container, uid, gid),
         }
+    }
+
+    /// Mode or owner of a file that was plain have been changed, by who did not know of a container
+    /// that it may have got meanwhile: that gets them, too. Nothing but a stat while it has none.
+    pub fn inode_has_changed(&self) -> Result<()> {
+        if let Some(plain) = self.plain()? {
+            let (file, stat) = (plain.file(), plain.file().stat().at("stat", &self.path)?);
+            let find = || Ok(self.look(plain)?.then_some(()));
+            if base::when_made(&stat, find, || base::is_begun(&**file, &stat))?.is_none() {
+                return Ok(());
+            }
+        }
+        container::follow_base(&self.logical().container, None)
     }
 
     /// The visible pieces of `[from, to)`, ascending; what they leave out is holes. Memory for all

@@ -748,7 +748,8 @@ impl LogicalFile {
     }
 
     /// Takes over what this process wrote in place before it knew of the container: commits it as
-    /// records with the stamps that it had. Its bytes are durable in the base.
+    /// records with the stamps that it had. Its bytes are durable in the base, and the writes have
+    /// moved the file's times: who has set them since finds what he has set.
     pub(crate) fn adopt(&self, runs: Vec<Stamped>) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
@@ -761,7 +762,6 @@ impl LogicalFile {
                 index.add_own(&fresh);
             }
         }
-        self.written();
         // Durable: the block says that its data is, because nothing sums that up.
         self.commit(Durability::Durable)
     }

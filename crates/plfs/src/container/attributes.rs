@@ -3,7 +3,7 @@
 use super::clock;
 use super::layout::Container;
 use crate::error::{At, Result};
-use crate::store::{Errno, Links};
+use crate::store::{Errno, Links, Stat};
 
 /// The mode of the container directory that lets in the classes of users that `mode` lets read
 /// (search, list) or write (add logs) the file. The owner always may, so that owners can repair.
@@ -47,6 +47,33 @@ pub fn chown(container: &Container, uid: Option<u32>, gid: Option<u32>) -> Resul
         }
     }
     clock::follow(container)
+}
+
+/// Gives the directories of a container with a base what its inode has. For who changed that and
+/// did not know of the container; and for who made the container, and knows what `applied` is: he
+/// may not have known of the change. Who does not own it any more leaves it to the others.
+pub fn follow_base(container: &Container, applied: Option<&Stat>) -> Result<()> {
+    let (store, inode) = (&container.store, container.inode_path());
+    let rights = |stat: &Stat| (stat.mode, stat.uid, stat.gid);
+    let mut applied = applied.map(rights);
+    loop {
+        let now = rights(&store.stat(&inode, Links::Stay).at("stat", &inode)?);
+        if applied == Some(now) {
+            return Ok(());
+        }
+        let (mode, uid, gid) = now;
+        for dir in container.own_dirs()? {
+            let done = store
+                .chown(&dir, Some(uid), Some(gid), Links::Stay)
+                .and(store.chmod(&dir, dir_mode(mode)));
+            match done {
+                Err(Errno::NOENT) if *dir != *container.dir => {}
+                Err(Errno::PERM) => {}
+                other => other.at("set the mode of", &dir)?,
+            }
+        }
+        applied = Some(now);
+    }
 }
 
 #[cfg(test)]

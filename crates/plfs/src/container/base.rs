@@ -14,7 +14,7 @@ use plfs_format::summary::Summary;
 use plfs_format::superblock::{FILE_BYTES, SuperError, Superblock};
 use plfs_format::{Bad, Uuid, name, summary};
 
-use super::attributes::dir_mode;
+use super::attributes::{dir_mode, follow_base};
 use super::clock::{wall_clock, wall_clock_at, write_clock};
 use super::create::{make_dir, new_uuid, plan};
 use super::directory::Layouts;
@@ -80,6 +80,25 @@ fn decide(file: &dyn StoreFile, wanted: Decision) -> store::Result<Decision> {
 /// Whether somebody began to make a container of the file, who may have died. One call.
 pub fn is_begun(file: &dyn StoreFile, stat: &Stat) -> bool {
     matches!(look(file), Ok(Some(Decision::Container { ino, .. })) if ino == stat.ino)
+}
+
+/// The container of a file with this stat, for who has changed its mode or owner and took it for
+/// plain. Who makes one links the base before he looks at these, and again when it is whole; so a
+/// file with one link needs nothing. But he can only follow if the file is still his: a container
+/// that is being made is waited for, 10 ms at most.
+pub fn when_made<T>(
+    stat: &Stat,
+    find: impl Fn() -> Result<Option<T>>,
+    is_begun: impl Fn() -> bool,
+) -> Result<Option<T>> {
+    for _ in 0..if stat.nlink > 1 { 5 } else { 0 } {
+        let found = find()?;
+        if found.is_some() || !is_begun() {
+            return Ok(found);
+        }
+        thread::sleep(std::time::Duration::from_millis(2));
+    }
+    Ok(None)
 }
 
 /// The container whose base is `file`, a plain file with stat `stat` that was opened as `path`, and
@@ -222,6 +241,9 @@ fn open_whole(
     Ok(Some((container, summary)))
 }
 
+/// The attribute that has a file's access list, if it has one beyond its mode (acl(5)).
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
 /// Makes `file`, a plain file with the name `path` that this user owns and has open for writing,
 /// the base of a container below `root`. Gives what is decided of it: it may stay plain, by
 /// somebody else's decision. Then, and where it cannot be made now (no rights, no attributes, no
@@ -245,6 +267,10 @@ pub fn promote(
     // These stay plain: who writes it in place could not look, or would be behind the clock of the
     // container.
     if has_writers_that_may_not_read(stat.mode) || is_ahead(stat.mtime) {
+        return Ok(None);
+    }
+    // The mode of the container's directory would keep out whom an access list lets in.
+    if file.attribute(ACCESS_LIST).is_ok_and(|list| list.is_some()) {
         return Ok(None);
     }
     // What forbids a container forbids it before it is decided.
@@ -283,7 +309,13 @@ pub fn promote(
     let superblock = planned.superblock(view, config, root, path, *uuid)?;
     let superblock = Superblock { has_base: true, ..superblock };
     match build(view, file, root, &stat, superblock) {
-        Ok(()) => open_whole(store, root, *uuid, &stat),
+        Ok(applied) => {
+            let found = open_whole(store, root, *uuid, &stat)?;
+            if let Some((container, _)) = &found {
+                follow_base(container, Some(&applied))?;
+            }
+            Ok(found)
+        }
         // Or somebody else was faster.
         Err(error) if error.errno() == Errno::STALE => open_whole(store, root, *uuid, &stat),
         // Where no container can be, the file stays plain: slower, and right.
@@ -345,14 +377,14 @@ fn is_ahead(mtime: Time) -> bool {
 }
 
 /// Builds what is missing of the container. All steps can have been done by others before, or be
-/// done by them at the same time.
+/// done by them at the same time. Gives the stat of the file whose mode and group the directory has.
 fn build(
     store: &Arc<dyn Store>,
     file: &dyn StoreFile,
     root: &Path,
     stat: &Stat,
     mut superblock: Superblock,
-) -> Result<()> {
+) -> Result<Stat> {
     let dir = container_dir(root, superblock.uuid);
     let base = dir.join(name::BASE);
     let mut tries = 0;
@@ -384,6 +416,7 @@ fn build(
     if is_ahead(stat.mtime) {
         return Err(Error::refused(Errno::BUSY, "promote", &base, "its time lies in the future"));
     }
+    give(store.as_ref(), file, &dir, &stat)?;
     store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
     (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
     superblock.inode = stat.ino;
@@ -417,13 +450,38 @@ fn build(
         // whole, and the file itself may have been synced.
         new.sync_all().at("sync", &tmp)?;
         // Nobody truncates in place between his look and the cut.
+        let now = file.stat().at("stat", &base)?;
+        if (now.uid, now.gid) != (stat.uid, stat.gid) {
+            give(store.as_ref(), file, &dir, &now)?;
+        }
         through_gate(file, &path, || match store.link(&tmp, &path) {
             Err(Errno::EXIST) => Ok(()),
             other => other.at("create", &path),
         })
     })();
     let _ = store.unlink(&tmp);
-    made
+    made.map(|()| stat)
+}
+
+/// Gives the directory of a container that is being made to owner and group of the file. Who has
+/// lost the file to another user, whom he cannot let in, takes away what he has made: PERM.
+fn give(store: &dyn Store, file: &dyn StoreFile, dir: &Path, stat: &Stat) -> Result<()> {
+    match store.chown(dir, Some(stat.uid), Some(stat.gid), Links::Stay) {
+        // Nor may anybody give it to a group that is not his.
+        Err(Errno::PERM) if stat.uid == store.user() => return Ok(()),
+        Err(Errno::PERM) => {}
+        other => return other.at("set the owner of", dir),
+    }
+    through_gate(file, dir, || {
+        if store.stat(&dir.join(name::SUPER), Links::Stay) == Err(Errno::NOENT) {
+            for name in [name::CLOCK, name::BASE] {
+                let _ = store.unlink(&dir.join(name));
+            }
+            let _ = store.rmdir(dir);
+        }
+        Ok(())
+    })?;
+    Err(Error::refused(Errno::PERM, "promote", dir, "the file has another owner now"))
 }
 
 /// STALE if a container that is not whole has logs, or a superblock without a base: a power cut

@@ -13,7 +13,7 @@ mod layout;
 mod pack;
 
 pub(crate) use attributes::dir_mode;
-pub use attributes::{chmod, chown};
+pub use attributes::{chmod, chown, follow_base};
 pub(crate) use backends::{
     Table, check_table, identity_of as identity_at, path_of, read as read_text,
 };

@@ -4,12 +4,13 @@
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use plfs_format::attribute::Decision;
 use plfs_format::name;
 use plfs_format::superblock::Superblock;
 
 use super::{OpenOptions, Opened, Plfs, may_be_logical};
 use crate::autocommit::Autocommit as _;
-use crate::container::{self, Container};
+use crate::container::{self, Container, base};
 use crate::error::{At, Error, Result};
 use crate::file::Access;
 use crate::lifecycle;
@@ -363,7 +364,28 @@ impl Plfs {
         }
         match self.container_to_change(path, Links::Follow)? {
             Some((container, _)) => container::chmod(&container, mode),
-            None => self.process.store.chmod(path, mode).at("set the mode of", path),
+            None => {
+                self.process.store.chmod(path, mode).at("set the mode of", path)?;
+                self.inode_has_changed(path, Links::Follow)
+            }
+        }
+    }
+
+    /// [`crate::File::inode_has_changed`] of what is named `path`.
+    pub fn inode_has_changed(&self, path: &Path, links: Links) -> Result<()> {
+        let store = self.process.store.as_ref();
+        let stat = store.stat(path, links).at("stat", path)?;
+        if stat.kind != Kind::File {
+            return Ok(());
+        }
+        let find = || self.container_to_change(path, links);
+        let is_begun = || match base::decision_of(store, path) {
+            Ok(Some(Decision::Container { ino, .. })) => ino == stat.ino,
+            _ => false,
+        };
+        match base::when_made(&stat, find, is_begun)? {
+            Some((container, _)) => container::follow_base(&container, None),
+            None => Ok(()),
         }
     }
 
@@ -397,7 +419,10 @@ impl Plfs {
                     None => container::chown(&container, uid, gid),
                 }
             }
-            None => self.process.store.chown(path, uid, gid, links).at("set the owner of", path),
+            None => {
+                self.process.store.chown(path, uid, gid, links).at("set the owner of", path)?;
+                self.inode_has_changed(path, links)
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 //! promise in a few steps. `model.rs` takes random ones.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, mpsc};
@@ -904,6 +904,93 @@ fn a_file_of_another_user_stays_plain() {
     store.chmod(path, 0o666).unwrap();
     plain(plfs.open(path, SEVERAL).unwrap()).close().unwrap();
     assert_eq!(decision_of(store.as_ref(), path).unwrap(), None);
+}
+
+/// S19. Whoever wrote a file, set its times and closed it, as `cp -p` does, got those of the close,
+/// if another process had made a container of it between.
+#[test]
+fn times_that_were_set_in_place_stay_beside_a_promoter() {
+    let place = Place::new();
+    let path = place.path("f");
+    let file = place.create("f", b"abc");
+    let past = Time { sec: 1_000_000, nsec: 7 };
+    place.store().set_times(&path, Some(past), Some(past)).unwrap();
+    let other = place.promote("f");
+    file.close().unwrap();
+    other.close().unwrap();
+    let stat = fs::metadata(&path).unwrap();
+    assert_eq!((stat.mtime(), stat.mtime_nsec()), (1_000_000, 7));
+    assert_eq!(place.read("f"), b"abc");
+}
+
+/// S36. The container kept out whom the list of the file let in.
+#[test]
+fn a_file_with_an_access_list_stays_plain() {
+    // Version 2; user rw-, user 5002 rw-, group r--, mask rw-, others r-- (acl_to_xattr(3)).
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 6, !0), (2, 6, 5002), (4, 4, !0), (0x10, 6, !0), (0x20, 4, !0)];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        list.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    }
+    let place = Place::new();
+    place.create("f", b"abc").close().unwrap();
+    let name = place.store().open(&place.path("f"), Open::READ_WRITE).unwrap();
+    match name.set_new_attribute("system.posix_acl_access", &list) {
+        Err(Errno::OPNOTSUPP) => {
+            return println!("skipped: {} has no access lists", place.root().display());
+        }
+        other => other.unwrap(),
+    }
+    plain(place.process().open(&place.path("f"), SEVERAL).unwrap()).close().unwrap();
+    assert!(!place.path(".plfs").exists());
+}
+
+/// Whoever changed the mode or the owner of a file while another process made a container of it
+/// changed its inode only: the container let in whom the file had let in before, for ever.
+#[test]
+fn who_may_use_a_file_may_use_the_container_that_is_made_meanwhile() {
+    let change: [fn(&Plfs, &File, &Path); 4] = [
+        |_, file, _| file.chmod(0o666).unwrap(),
+        |plfs, _, path| plfs.chmod(path, 0o666).unwrap(),
+        |_, file, _| file.chown(None, Some(5002)).unwrap(),
+        |plfs, _, path| plfs.chown(path, None, Some(5002), Links::Follow).unwrap(),
+    ];
+    let is_root = rustix::process::geteuid().is_root();
+    for change in &change[..if is_root { 4 } else { 2 }] {
+        let mut n = 0;
+        let mut is_over = false;
+        while !is_over {
+            let place = Place::new();
+            let path = place.path("f");
+            place.create("f", b"abc").close().unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            let store = FaultStore::new(place.store());
+            let config = Config { workload: Workload::Auto, ..place.scratch.config() };
+            let promoter = Plfs::new(Arc::new(store.clone()), config);
+            // One who took it for plain then.
+            let other = place.process();
+            let file = plain(other.open(&path, OpenOptions::read()).unwrap());
+            let (other, file) = (Arc::new(other), Arc::new(file));
+            let (by, of, at, change) = (other.clone(), file.clone(), path.clone(), *change);
+            store.before_call(n, move || change(&by, &of, &at));
+            let dir = match promoter.open(&path, SEVERAL).unwrap() {
+                Opened::Logical(file) => file.container().unwrap().dir.to_path_buf(),
+                Opened::Plain(_) => panic!("it stays plain"),
+            };
+            is_over = store.calls() <= n;
+            if is_over {
+                change(&other, &file, &path);
+            }
+            let (file, dir) = (fs::metadata(&path).unwrap(), fs::metadata(dir).unwrap());
+            let wanted = if file.mode() & 0o777 == 0o666 { 0o777 } else { 0o700 };
+            assert_eq!(dir.mode() & 0o777, wanted, "before call {n}");
+            assert_eq!((dir.uid(), dir.gid()), (file.uid(), file.gid()), "before call {n}");
+            n += 1;
+        }
+        assert!(n > 10, "{n} calls");
+    }
 }
 
 /// A base's names are links of it, and a check blames none of them.
