@@ -155,7 +155,8 @@ static void make_unreadable(int fd)
 	char link[FD_PATH_ROOM];
 	int path = (int)RAW(SYS_openat, AT_FDCWD, fd_path(link, fd), (long)(O_PATH | O_CLOEXEC));
 	if (path >= 0) {
-		RAW(SYS_dup3, path, fd, 0L);
+		bool closes = RAW(SYS_fcntl, (long)fd, (long)F_GETFD) & FD_CLOEXEC;
+		RAW(SYS_dup3, path, fd, closes ? (long)O_CLOEXEC : 0L);
 		RAW(SYS_close, path);
 	}
 }

@@ -176,8 +176,9 @@ static void run_cloned(void)
 }
 
 /* A child with memory of its own is one of fork: else it would write with its parent's writers, and
- * threads of libplfs would keep it when its function returns. What has more flags fork cannot make.
- */
+ * threads of libplfs would keep it when its function returns. One that has its parent's memory, and
+ * descriptors of its own, until it runs a program would change what the parent's numbers stand for.
+ * What has other flags fork cannot make. */
 EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument, ...)
 {
 	va_list ap;
@@ -186,9 +187,10 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
 	void *tls = va_arg(ap, void *);
 	pid_t *child_tid = va_arg(ap, pid_t *);
 	va_end(ap);
-	if (flags != SIGCHLD || !function || !stack)
+	const bool is_vfork = flags == (CLONE_VM | CLONE_VFORK | SIGCHLD);
+	if ((flags != SIGCHLD && !is_vfork) || !function || !stack)
 		return REAL(clone)(function, stack, flags, argument, tid, tls, child_tid);
-	pid_t pid = fork();
+	pid_t pid = is_vfork ? vfork() : fork();
 	if (pid != 0)
 		return pid;
 	cloned.function = function;

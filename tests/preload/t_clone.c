@@ -1,6 +1,7 @@
 /* A child of clone(2), or of fork by its number, wrote with its parent's writers: its bytes were
  * zeros in the file, or the parent was told ESTALE; and when its function returned a thread of
- * libplfs kept it, so that its parent waited for ever. */
+ * libplfs kept it, so that its parent waited for ever. What one with its parent's memory did with
+ * its own descriptors, until it ran a program, was done with the parent's. */
 #include "t.h"
 
 #include <pthread.h>
@@ -28,6 +29,17 @@ static int makes(void *name)
 	int made = open(name, O_WRONLY | O_CREAT, 0644);
 	ssize_t n = write(made, bytes, sizeof bytes);
 	return made >= 0 && n == sizeof bytes && dup2(made, 40) == 40 && close(made) == 0 ? 7 : 1;
+}
+
+/* As programs spawn: a table of its own, and the parent's memory until the exec. */
+static int spawns(void *log)
+{
+	int to = open(log, O_WRONLY | O_APPEND);
+	dup2(to, 1);
+	for (int i = 3; i < 30; i++)
+		close(i);
+	execlp("echo", "echo", "from the child", NULL);
+	return 1;
 }
 
 static int cloned(int (*function)(void *), const char *argument)
@@ -62,6 +74,11 @@ int main(void)
 	R(cloned(makes, "second"));
 	pthread_join(thread, NULL);
 	writes("parent\n");
+	R(fsync(fd));
+	close(make("log", ""));
+	R(reap(clone(spawns, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, "log")));
+	show("log");
+	writes("parent again\n");
 	R(fsync(fd));
 	R(close(fd));
 	show("f");
