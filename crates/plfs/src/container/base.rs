@@ -377,7 +377,7 @@ fn is_ahead(mtime: Time) -> bool {
 }
 
 /// Builds what is missing of the container. All steps can have been done by others before, or be
-/// done by them at the same time. Gives the stat of the file whose mode and group the directory has.
+/// done by them at the same time. Gives the stat of the file by which users are let in.
 fn build(
     store: &Arc<dyn Store>,
     file: &dyn StoreFile,
