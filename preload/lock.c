@@ -22,6 +22,9 @@ int door_dup_at_least(int fd, int command, int least);
  * of which the program before exec tells this one (description.h). */
 static _Atomic int record_locks_used, name_locks_used, ofd_locks_used;
 
+/* Set when this process first has a record lock on a plain file that it cannot pin. */
+static _Atomic int plain_locks_used;
+
 /* Set when this process first has a handle with a flock_fd. */
 static _Atomic int flocks_kept;
 
@@ -161,7 +164,8 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		base = check_range(&l, base);
 	if (base < 0)
 		return base;
-	bool asks = command == F_GETLK || command == F_OFD_GETLK;
+	bool asks = command == F_GETLK || command == F_OFD_GETLK,
+	     of_process = command == F_SETLK || command == F_SETLKW;
 	int access = ofd_flags(o) & O_ACCMODE;
 	if (!asks && ((l.l_type == F_RDLCK && access == O_WRONLY) ||
 			     (l.l_type == F_WRLCK && access == O_RDONLY)))
@@ -173,6 +177,9 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		if (rc < 0)
 			return rc;
 		unlock_name(fd, &l);
+		/* From before it got a container. */
+		if (of_process && atomic_load(&plain_locks_used) && !OFD_IS_PLAIN(o))
+			RAW(SYS_fcntl, (long)fd, (long)F_SETLK, &l);
 	}
 	bool is_plain = OFD_IS_PLAIN(o), locks_name = !is_plain && has_no_lock_file(lock_fd);
 	/* Of a plain file it is the program's, and libplfs may know it by a number that is closed.
@@ -202,9 +209,10 @@ static int64_t record_lock(struct ofd *o, int fd, int command, struct flock *loc
 		if (rc < 0)
 			return rc;
 	}
-	bool of_process = command == F_SETLK || command == F_SETLKW;
 	if (of_process)
 		atomic_store(&record_locks_used, 1);
+	if (of_process && is_plain)
+		atomic_store(&plain_locks_used, 1);
 	/* libc's fcntl and not a raw call: waiting for a lock is a cancellation point. */
 	int rc = REAL(fcntl)(lock_fd, command, &l), error = errno;
 	if (locks_name)

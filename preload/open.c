@@ -295,41 +295,23 @@ int door_adopt(int fd, int flags, struct description *shared)
 	return install(fd, file, shared, flags) < 0 ? -errno : 1;
 }
 
-/* fd is open on a file by the path of a descriptor. Of one without a name that was plain before it
- * got a container only its attribute says so. */
-static int adopt_nameless(int fd, int flags)
-{
-	char link[FD_PATH_ROOM];
-	int rc = door_adopt(fd, flags, NULL);
-	if (rc == 1 && (flags & O_ACCMODE) != O_RDONLY)
-		rc = make_placeholder(fd);
-	if (rc >= 0 && (flags & O_TRUNC)) {
-		bool can_write = flags & O_ACCMODE && (flags & O_ACCMODE) != O_ACCMODE;
-		fd_path(link, fd);
-		rc = (can_write ? ftruncate(fd, 0) : truncate(link, 0)) < 0 ? -errno : 0;
-	}
-	if (rc < 0) {
-		door_close(fd);
-		return (int)to_errno(rc);
-	}
-	return fd;
-}
-
 /* Has an open outside of all managed directories led to a file system of one? */
 static atomic_bool opens_beside;
 
-/* The open is the kernel's. *linked: a symbolic link on the way may lead into a managed directory.
+/* The open is the kernel's. *linked: a symbolic link on the way may lead into a managed directory;
+ * then O_TRUNC is left to open_linked, as it may have led to a container.
+ *
  * To ask where a descriptor leads takes as long as the open; that there was no link the kernel says
  * for nothing (openat2(2)). But another library that wraps openat is to see the call, and a thread
  * can be cancelled while a FIFO waits for its other end. */
 static int open_natively(int dirfd, const char *path, int flags, mode_t mode, bool *linked)
 {
 	static atomic_bool is_missing;
+	bool asks = (flags & O_TRUNC) || atomic_load_explicit(&opens_beside, memory_order_relaxed);
 	*linked = true;
-	if (!atomic_load_explicit(&opens_beside, memory_order_relaxed) ||
-		(flags & ~OPEN_FLAGS_KNOWN) || !real_openat_is_libcs ||
+	if (!asks || (flags & ~OPEN_FLAGS_KNOWN) || !real_openat_is_libcs ||
 		atomic_load_explicit(&is_missing, memory_order_relaxed))
-		return REAL(openat)(dirfd, path, flags, mode);
+		return REAL(openat)(dirfd, path, flags & ~O_TRUNC, mode);
 	bool makes = flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY));
 	struct open_how how = {.flags = (unsigned)flags,
 		.mode = makes ? mode & 07777 : 0,
@@ -345,7 +327,7 @@ static int open_natively(int dirfd, const char *path, int flags, mode_t mode, bo
 	if (errno == ENOSYS)
 		atomic_store(&is_missing, true);
 	errno = saved;
-	return REAL(openat)(dirfd, path, flags, mode);
+	return REAL(openat)(dirfd, path, flags & ~O_TRUNC, mode);
 }
 
 /* fd came from a native open of a file that is no name. If a symbolic link led into a managed
@@ -360,6 +342,29 @@ __attribute__((noinline)) static int open_linked(int fd, int flags, const struct
 	if (!file)
 		atomic_store_explicit(&opens_beside, true, memory_order_relaxed);
 	return opened_by_door(opened, file, flags);
+}
+
+/* fd is open on a file by the path of a descriptor. Of one without a name that was plain before it
+ * got a container only its attribute says so. */
+static int adopt_nameless(int fd, int flags, const struct stat *st)
+{
+	char link[FD_PATH_ROOM];
+	int rc = door_adopt(fd, flags, NULL);
+	/* A container that is being made, perhaps. */
+	if (rc == 0)
+		return open_linked(fd, flags, st);
+	if (rc > 0 && (flags & O_ACCMODE) != O_RDONLY)
+		rc = make_placeholder(fd);
+	if (rc >= 0 && (flags & O_TRUNC)) {
+		bool can_write = flags & O_ACCMODE && (flags & O_ACCMODE) != O_ACCMODE;
+		fd_path(link, fd);
+		rc = (can_write ? ftruncate(fd, 0) : truncate(link, 0)) < 0 ? -errno : 0;
+	}
+	if (rc < 0) {
+		door_close(fd);
+		return (int)to_errno(rc);
+	}
+	return fd;
 }
 
 /* fd came from a native open. It may still be a name: through a symbolic link into a managed
@@ -379,7 +384,7 @@ __attribute__((noinline)) static int adopt_if_name(
 		return fd;
 	if (!stat_may_be_name(&st)) {
 		if (path_led_to_base(fd, path, &st))
-			return adopt_nameless(fd, flags);
+			return adopt_nameless(fd, flags, &st);
 		return linked && S_ISREG(st.st_mode) ? open_linked(fd, flags, &st) : fd;
 	}
 	if ((flags & O_ACCMODE) == O_RDONLY) {
@@ -542,13 +547,9 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	errno = saved;
 	if (ours)
 		return open_through_door(dirfd, path, flags, mode, not_opened);
-	/* The container is cut instead. */
-	int number;
-	bool cut = (flags & O_TRUNC) && path_leads_through_descriptor(dirfd, path, &number);
-	int native = cut ? flags & ~O_TRUNC : flags;
 	bool linked;
-	int fd = open_natively(dirfd, path, native, mode, &linked);
-	return adopt_if_name(fd, dirfd, path, cut ? flags : flags & ~O_TRUNC, mode, linked);
+	int fd = open_natively(dirfd, path, flags, mode, &linked);
+	return adopt_if_name(fd, dirfd, path, linked ? flags : flags & ~O_TRUNC, mode, linked);
 }
 
 /* Callers pass the mode only if the flags require it. va_arg may be read in any case; the value may

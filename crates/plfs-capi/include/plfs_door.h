@@ -167,7 +167,7 @@ int plfs_door_open(int dirfd,
  * led into one. It is opened as by its own path.
  *
  * PLFS_NOT_MANAGED: it lies on no file system of a managed directory, and `first.fd`, which needs
- * its stat, stays the caller's. A readlink of /proc tells the other files.
+ * its stat, stays the caller's; cut, if that was to be. A readlink of /proc tells the other files.
  *
  * Requires:
  * As [`plfs_door_open`].

@@ -150,7 +150,7 @@ pub unsafe extern "C" fn plfs_door_open(
 /// led into one. It is opened as by its own path.
 ///
 /// PLFS_NOT_MANAGED: it lies on no file system of a managed directory, and `first.fd`, which needs
-/// its stat, stays the caller's. A readlink of /proc tells the other files.
+/// its stat, stays the caller's; cut, if that was to be. A readlink of /proc tells the other files.
 ///
 /// # Safety
 /// As [`plfs_door_open`].
@@ -164,18 +164,24 @@ pub unsafe extern "C" fn plfs_door_open_linked(
     let (&plfs_first_open { fd, stat, spare }, out) = unsafe { (&*first, &mut *out) };
     *out = std::ptr::null_mut();
     // SAFETY: the caller's promise.
-    let Some(stat) = (unsafe { stat.as_ref() }).filter(|stat| manages_device(stat.st_dev)) else {
+    let Some(stat) = (unsafe { stat.as_ref() }) else { return -libc::EFAULT };
+    let may_be_managed = manages_device(stat.st_dev);
+    if !may_be_managed && flags & libc::O_TRUNC == 0 {
         return PLFS_NOT_MANAGED;
-    };
-    if plfs_door_fd_below_managed(fd) != 1 {
-        return fd;
     }
     call(|| {
-        // SAFETY: the caller gives it away.
+        // SAFETY: the caller gives it away, if this is no error.
         let opened = unsafe { OwnedFd::from_raw_fd(fd) };
-        let path = link_of(fd)?;
-        let found = (opened, Some(taken_stat(stat)));
-        existing(found, &mut At::place(&path), flags, Room(spare), out).map(i64::from)
+        if may_be_managed && plfs_door_fd_below_managed(fd) == 1 {
+            let path = link_of(fd)?;
+            let found = (opened, Some(taken_stat(stat)));
+            return existing(found, &mut At::place(&path), flags, Room(spare), out).map(i64::from);
+        }
+        if flags & libc::O_TRUNC != 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG {
+            cut_in_place(fd, access_of(flags).write)?;
+        }
+        let fd = opened.into_raw_fd();
+        Ok(i64::from(if may_be_managed { fd } else { PLFS_NOT_MANAGED }))
     }) as c_int
 }
 
@@ -520,12 +526,19 @@ fn existing(
             }
         }
     }
-    match (truncate && regular, access.write) {
-        (true, true) => opened.set_len(0)?,
-        (true, false) => cut(number)?,
-        (false, _) => {}
+    if truncate && regular {
+        cut_in_place(number, access.write)?;
     }
     Ok(opened.into_fd().into_raw_fd())
+}
+
+/// Cuts the plain file that is open as `number`, perhaps for writing, as an open with O_TRUNC does.
+fn cut_in_place(number: c_int, writes: bool) -> Result<()> {
+    match writes {
+        // SAFETY: the caller has the descriptor.
+        true => Ok(unsafe { PosixFile::lent(number) }.set_len(0)?),
+        false => cut(number),
+    }
 }
 
 /// Cuts the plain file that is open as `number` to nothing, as an open with O_RDONLY and O_TRUNC
@@ -607,7 +620,12 @@ fn by_name(path: &Path, identity: (u64, u64), flags: c_int) -> Option<OwnedFd> {
 /// A second descriptor on the file of `fd` that can only read.
 fn reopen(fd: BorrowedFd<'_>, flags: c_int) -> Result<OwnedFd> {
     let how = OFlags::from_bits_retain((flags & KEPT) as u32) | OFlags::RDONLY;
-    Ok(rustix::fs::open(fd_path(fd.as_raw_fd()), how, Mode::empty())?)
+    let open = |how| rustix::fs::open(fd_path(fd.as_raw_fd()), how, Mode::empty());
+    // Looking at a superblock is not the program's reading (calls.rs of the store).
+    match open(how | OFlags::NOATIME) {
+        Err(Errno::PERM) => Ok(open(how)?),
+        other => Ok(other?),
+    }
 }
 
 /// What [`reopen`] gave. `None`: it cannot be, as where there is no /proc. Not for want of a
