@@ -2777,6 +2777,29 @@ t_a_repair_that_fails_is_a_failure() {
     done
     plfs check m | has '1 healthy, 1 garbage'
 }
+# unlink, rename and close said EACCES of a file that another user had written, though it was gone.
+t_what_another_user_wrote_is_no_error_of_a_removal() {
+    [ "$(id -u)" = 0 ] || skip "needs root, to be another user"
+    mkdir -m 777 m
+    chmod 755 .. .
+    umask 0
+    as() { setpriv --reuid "$1" --regid "$1" --clear-groups bash -ec "$2"; }
+    export -f as
+    cat > steps.sh << 'EOF'
+for how in 'rm m/f' 'mv m/g m/f' 'exec 3< m/f; rm m/f; cat <&3 > m/read; exec 3<&-'; do
+    as 65534 'printf AAAA > m/f; printf gggg > m/g'
+    as 5002 'printf BB | dd of=m/f bs=1 seek=4 conv=notrunc status=none'
+    as 65534 "$how" || { echo "failed: $how"; exit 1; }
+    if as 65534 'test -e m/f'; then as 65534 'cmp m/f <(printf gggg) && rm m/f'; fi
+done
+as 65534 'cmp m/read <(printf AAAABB)'
+EOF
+    plfs layout --workload shared m > /dev/null
+    plfs run --mount m -- bash -e steps.sh
+    # What is left of his is named, and root can free it.
+    plfs check --repair --min-age 0 m > /dev/null
+    plfs check m | has 'healthy$'
+}
 # A lost index log must never cost the data: after a repair, putting it back gives the file back.
 t_a_lost_index_log_does_not_cost_the_data() {
     mkdir m

@@ -124,7 +124,16 @@ fn presence_path(container: &Container, dir: &Path) -> PathBuf {
 /// A container that is open stays; the last one to close it calls this again. A crash in between
 /// leaves garbage that `check` takes out.
 pub fn remove_if_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
-    if_nameless(container, shared_memory, || remove_container(container))
+    unless_theirs(if_nameless(container, shared_memory, || remove_container(container)))
+}
+
+/// What other users have written is theirs. The name is gone all the same, and a check names what
+/// is left: they remove it, or root.
+fn unless_theirs(removed: Result<bool>) -> Result<bool> {
+    match removed {
+        Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(false),
+        other => other,
+    }
 }
 
 /// Runs `act`, which takes the container away, if its superblock has no name left and no process
@@ -145,7 +154,7 @@ pub(crate) fn if_nameless(
 
 /// [`remove_if_nameless`] for who has looked whether there is a name.
 pub fn remove_nameless(container: &Container, shared_memory: Option<&Path>) -> Result<bool> {
-    if_unused(container, shared_memory, || remove_container(container))
+    unless_theirs(if_unused(container, shared_memory, || remove_container(container)))
 }
 
 fn if_unused(
@@ -160,12 +169,7 @@ fn if_unused(
     if is_open_as_plain(container, shared_memory) {
         return Ok(false);
     }
-    match act() {
-        // What another user has written is his. The name is gone all the same, and a check names
-        // what is left: he removes it, or root.
-        Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => return Ok(false),
-        other => other?,
-    }
+    act()?;
     if let Some(dir) = shared_memory {
         LogSet::forget_page(container, dir);
     }
