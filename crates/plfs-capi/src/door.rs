@@ -177,8 +177,11 @@ pub unsafe extern "C" fn plfs_door_open_linked(
             let found = (opened, Some(taken_stat(stat)));
             return existing(found, &mut At::place(&path), flags, Room(spare), out).map(i64::from);
         }
-        if flags & libc::O_TRUNC != 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG {
-            cut_in_place(fd, access_of(flags).write)?;
+        let (writes, is_file) =
+            (access_of(flags).write, stat.st_mode & libc::S_IFMT == libc::S_IFREG);
+        // Who has just made it, read-only, may not cut it by its name.
+        if flags & libc::O_TRUNC != 0 && is_file && (writes || stat.st_size > 0) {
+            cut_in_place(fd, writes)?;
         }
         let fd = opened.into_raw_fd();
         Ok(i64::from(if may_be_managed { fd } else { PLFS_NOT_MANAGED }))
