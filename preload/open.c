@@ -95,24 +95,29 @@ enum known {
 	KNOWN_ALL
 };
 
-/* The stat of what was opened as fd, by its path and a moment ago. */
-__attribute__((noinline)) static enum known stat_opened(int fd, struct stat *st)
+/* stat_opened where a stat is a message to a daemon, which takes as long as the open. */
+__attribute__((noinline)) static bool stat_by_asking(int fd, struct stat *st, dev_t asks)
 {
 	enum { NEEDED = STATX_TYPE | STATX_NLINK | STATX_SIZE };
-	dev_t asks = atomic_load_explicit(&asks_at_open, memory_order_relaxed);
 	struct statx found;
-	/* A stat there is a message to a daemon, which takes as long as the open. */
-	if (asks &&
-		RAW(SYS_statx, (long)fd, "", (long)(AT_EMPTY_PATH | AT_STATX_DONT_SYNC),
-			(long)NEEDED, &found) == 0 &&
-		(found.stx_mask & NEEDED) == NEEDED &&
-		makedev(found.stx_dev_major, found.stx_dev_minor) == asks) {
-		st->st_mode = found.stx_mode;
-		st->st_nlink = found.stx_nlink;
-		st->st_size = (off_t)found.stx_size;
-		st->st_dev = asks;
+	if (RAW(SYS_statx, (long)fd, "", (long)(AT_EMPTY_PATH | AT_STATX_DONT_SYNC), (long)NEEDED,
+		    &found) < 0 ||
+		(found.stx_mask & NEEDED) != NEEDED ||
+		makedev(found.stx_dev_major, found.stx_dev_minor) != asks)
+		return false;
+	st->st_mode = found.stx_mode;
+	st->st_nlink = found.stx_nlink;
+	st->st_size = (off_t)found.stx_size;
+	st->st_dev = asks;
+	return true;
+}
+
+/* The stat of what was opened as fd, by its path and a moment ago. */
+static enum known stat_opened(int fd, struct stat *st)
+{
+	dev_t asks = atomic_load_explicit(&asks_at_open, memory_order_relaxed);
+	if (asks && stat_by_asking(fd, st, asks))
 		return KNOWN_KIND;
-	}
 	/* Not libc's fstat, which on some versions is a stat of an empty path, and dearer. */
 	return RAW(SYS_fstat, (long)fd, st) == 0 ? KNOWN_ALL : KNOWN_NOT;
 }
@@ -265,10 +270,8 @@ __attribute__((noinline)) static bool open_stand_in(
 	return true;
 }
 
-/* `first` is open on what `path` leads to, in a managed directory. Not inlined: calls on other
- * files would have its stack. */
-__attribute__((noinline)) static int open_found(
-	int dirfd, const char *path, int flags, mode_t mode, int first)
+/* `first` is open on what `path` leads to, in a managed directory. */
+static int open_found(int dirfd, const char *path, int flags, mode_t mode, int first)
 {
 	struct stat st;
 	enum known known = stat_opened(first, &st);
@@ -368,8 +371,8 @@ static int adopt_nameless(int fd, int flags, const struct stat *st)
 }
 
 /* fd came from a native open. It may still be a name: through a symbolic link into a managed
- * directory, /dev/stdin, or a container outside of all managed directories. Not inlined, as
- * open_found. */
+ * directory, /dev/stdin, or a container outside of all managed directories. Not inlined: calls on
+ * other files would have its stack. */
 __attribute__((noinline)) static int adopt_if_name(
 	int fd, int dirfd, const char *path, int flags, mode_t mode, bool linked)
 {
@@ -404,7 +407,7 @@ __attribute__((noinline)) static int adopt_if_name(
 	return open_through_door(dirfd, path, flags & ~(O_CREAT | O_EXCL), mode, not_opened);
 }
 
-/* An open of a directory, or of what is only named (O_PATH). Not inlined, as open_found. */
+/* An open of a directory, or of what is only named (O_PATH). Not inlined, as adopt_if_name. */
 __attribute__((noinline)) static int open_no_file(
 	int dirfd, const char *path, int flags, mode_t mode)
 {
@@ -424,7 +427,7 @@ __attribute__((noinline)) static int open_no_file(
 }
 
 /* An open in a managed directory; `managed` is what path_opens_managed says. PLFS_NOT_MANAGED: it
- * is none, and errno is as it was. Not inlined, as open_found. */
+ * is none, and errno is as it was. Not inlined, as adopt_if_name. */
 __attribute__((noinline)) static int open_managed(
 	int dirfd, const char *path, int flags, mode_t mode, int managed)
 {

@@ -63,8 +63,8 @@ pub unsafe extern "C" fn plfs_close(file: *mut PlfsFile) -> c_int {
             return Err(Failure::new(Errno::FAULT, "the handle is NULL"));
         }
         // SAFETY: made by Box::into_raw in PlfsFile::new; the caller gives it up.
-        let handle = unsafe { Box::from_raw(file) };
-        handle.file.close()?;
+        let mut handle = unsafe { Box::from_raw(file) };
+        handle.file.end()?;
         Ok(0)
     }) as c_int
 }

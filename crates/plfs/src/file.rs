@@ -980,7 +980,8 @@ impl File {
         self.end()
     }
 
-    fn end(&mut self) -> Result<()> {
+    /// [`File::close`] for who has the handle in a place of his own, and does not use it any more.
+    pub fn end(&mut self) -> Result<()> {
         if let Some(packed) = self.packed.take() {
             return packed.end(self.wrote.load(Ordering::Acquire));
         }

@@ -213,22 +213,22 @@ impl LogicalFile {
         sessions: Arc<Sessions>,
         creation: Option<Arc<dyn StoreFile>>,
         name: &Arc<Path>,
-    ) -> LogicalFile {
+    ) -> Arc<LogicalFile> {
         let file = LogicalFile::new(container, config, sessions, None, name);
         file.stage.store(Stage::Created as u8, Ordering::Release);
         *lock(&file.creation) = creation;
         file
     }
 
-    /// A file that was opened as `name`.
+    /// A file that was opened as `name`. Shared from the start: its kilobyte is moved once.
     pub(crate) fn new(
         container: Arc<Container>,
         config: Arc<Config>,
         sessions: Arc<Sessions>,
         summary: Option<Summary>,
         name: &Arc<Path>,
-    ) -> LogicalFile {
-        LogicalFile {
+    ) -> Arc<LogicalFile> {
+        Arc::new(LogicalFile {
             name: name.clone(),
             in_place: OnceLock::new(),
             given_horizon: Mutex::new(None),
@@ -256,7 +256,7 @@ impl LogicalFile {
             sessions,
             append_look: Mutex::default(),
             finished: false,
-        }
+        })
     }
 
     /// The next read looks for others' commits.

@@ -441,13 +441,13 @@ impl Plfs {
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
         let path: Arc<Path> = path.into();
-        let logical = Arc::new(LogicalFile::created(
+        let logical = LogicalFile::created(
             Arc::new(container),
             self.process.config.clone(),
             self.process.sessions.clone(),
             (!reopens).then(|| creation.clone()),
             &path,
-        ));
+        );
         lock(&self.process.open).insert(key, &logical);
         Ok((File::new(logical, path, options.access), creation))
     }

@@ -114,13 +114,8 @@ impl Process {
             return logical;
         }
         let key = container.identity;
-        let logical = Arc::new(LogicalFile::new(
-            container,
-            self.config.clone(),
-            self.sessions.clone(),
-            summary,
-            path,
-        ));
+        let (config, sessions) = (self.config.clone(), self.sessions.clone());
+        let logical = LogicalFile::new(container, config, sessions, summary, path);
         if logical.container.superblock.has_base {
             let _ = logical.in_place.set(self.in_place.clone());
         }

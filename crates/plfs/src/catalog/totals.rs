@@ -65,8 +65,19 @@ pub struct Totalizer {
 
 impl Totalizer {
     /// Nothing known but perhaps a summary, which may be void.
+    #[inline]
     pub fn new(summary: Option<Summary>) -> Totalizer {
-        Totalizer { summary, ..Totalizer::default() }
+        // Not from a default, which would be moved.
+        Totalizer {
+            summary,
+            void: None,
+            bare: None,
+            scanned: HashMap::new(),
+            size: SizeReplay::default(),
+            max_stamp: 0,
+            records: 0,
+            segments: HashMap::new(),
+        }
     }
 
     /// The summary, which may be void by now.
