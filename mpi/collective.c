@@ -89,24 +89,27 @@ static void tell_late(MPI_Comm comm, const char *name)
 
 int reduce_first(MPI_Comm comm, int64_t *values, int n, const char *name)
 {
-	int64_t all[FIRST_MOST + 2];
+	int64_t all[FIRST_MOST + 4], *last = all + 2 + n;
 	if (n > FIRST_MOST)
 		return MPI_ERR_INTERN;
-	memcpy(all, values, (size_t)n * sizeof *values);
-	all[n] = WORD;
-	all[n + 1] = ~WORD;
+	/* At both ends: a shorter message leaves what is behind it in the buffer of the MPI, where
+	 * that of another rank may have been. */
+	all[0] = last[0] = WORD;
+	all[1] = last[1] = ~WORD;
+	memcpy(all + 2, values, (size_t)n * sizeof *values);
 	MPI_Request request;
 	int rc = wait_and_tell(
-		PMPI_Iallreduce(MPI_IN_PLACE, all, n + 2, MPI_INT64_T, MPI_MIN, comm, &request),
+		PMPI_Iallreduce(MPI_IN_PLACE, all, n + 4, MPI_INT64_T, MPI_MIN, comm, &request),
 		&request, tell_late, comm, name);
-	if (rc != MPI_SUCCESS || all[n] != WORD || all[n + 1] != ~WORD) {
+	if (rc != MPI_SUCCESS || all[0] != WORD || all[1] != ~WORD || last[0] != WORD ||
+		last[1] != ~WORD) {
 		tell(comm, name,
 			"other ranks have sent something else: they run without PLFS, on hosts "
 			"that do "
 			"not say this");
 		return MPI_ERR_OTHER;
 	}
-	memcpy(values, all, (size_t)n * sizeof *values);
+	memcpy(values, all + 2, (size_t)n * sizeof *values);
 	return MPI_SUCCESS;
 }
 
