@@ -378,6 +378,12 @@ ssize_t ofd_writev(struct ofd *o, int fd, const struct iovec *iov, int n, int rw
 	return finish_write(o, done, rwf);
 }
 
+/* With the access mode 3 the kernel lets nobody read or write. */
+static bool can_write(int flags)
+{
+	return flags >= 0 && ((flags & O_ACCMODE) == O_WRONLY || (flags & O_ACCMODE) == O_RDWR);
+}
+
 /* Was EBADF the answer of a placeholder that another thread had put there, by dup2, since fd was
  * found to be plain? Then fd is now a container or something else that can be written; or it became
  * a container after we came here, and what F_GETFL saw is a placeholder again. */
@@ -388,7 +394,7 @@ static bool was_replaced(int fd)
 	unsigned installs = atomic_load(&fd_installs);
 	long flags = fd_is_container(fd) ? O_RDWR : RAW(SYS_fcntl, (long)fd, (long)F_GETFL);
 	errno = EBADF;
-	return (flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY) ||
+	return (!(flags & O_PATH) && can_write((int)flags)) ||
 	       installs != atomic_load(&fd_installs);
 }
 
@@ -960,12 +966,7 @@ static int end_of_copy(int fd)
 
 static bool can_read(int flags)
 {
-	return flags >= 0 && (flags & O_ACCMODE) != O_WRONLY;
-}
-
-static bool can_write(int flags)
-{
-	return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+	return flags >= 0 && ((flags & O_ACCMODE) == O_RDONLY || (flags & O_ACCMODE) == O_RDWR);
 }
 
 static bool is_position(const off_t *at)

@@ -286,13 +286,15 @@ EXPORT int statx(
 	return 0;
 }
 
-/* fchmod or fchown has given rc for a file that is plain as far as this process knows. */
-static int changed(struct ofd *o, int rc)
+/* A container that a plain file has got has the rights of its inode. Looked at before these are
+ * changed, and after: who takes his own right to look leaves the rest to who makes the container.
+ */
+static int rights_followed(struct ofd *o, int rc)
 {
-	int saved = errno, followed = rc == 0 ? PLFS(plfs_door_inode_has_changed(o->file)) : 0;
-	ofd_put(o);
+	int saved = errno;
+	PLFS(plfs_door_inode_has_changed(o->file));
 	errno = saved;
-	return followed < 0 ? (int)to_errno(followed) : rc;
+	return rc;
 }
 
 EXPORT int fchmod(int fd, mode_t mode)
@@ -301,10 +303,11 @@ EXPORT int fchmod(int fd, mode_t mode)
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return fd_is_flat(fd) ? fchmodat(fd, ".", mode, 0) : REAL(fchmod)(fd, mode);
 	if (OFD_IS_PLAIN(o))
-		return changed(o, REAL(fchmod)(fd, mode));
-	int rc = PLFS(plfs_fchmod(o->file, mode));
+		rights_followed(o, 0);
+	int rc = OFD_IS_PLAIN(o) ? rights_followed(o, REAL(fchmod)(fd, mode))
+				 : (int)to_errno(PLFS(plfs_fchmod(o->file, mode)));
 	ofd_put(o);
-	return (int)to_errno(rc);
+	return rc;
 }
 
 EXPORT int chmod(const char *path, mode_t mode)
@@ -350,10 +353,11 @@ EXPORT int fchown(int fd, uid_t uid, gid_t gid)
 	if (!fd_is_container(fd) || door_thread.inside || !(o = ofd_get(fd)))
 		return fd_is_flat(fd) ? fchownat(fd, ".", uid, gid, 0) : REAL(fchown)(fd, uid, gid);
 	if (OFD_IS_PLAIN(o))
-		return changed(o, REAL(fchown)(fd, uid, gid));
-	int rc = PLFS(plfs_fchown(o->file, uid, gid));
+		rights_followed(o, 0);
+	int rc = OFD_IS_PLAIN(o) ? rights_followed(o, REAL(fchown)(fd, uid, gid))
+				 : (int)to_errno(PLFS(plfs_fchown(o->file, uid, gid)));
 	ofd_put(o);
-	return (int)to_errno(rc);
+	return rc;
 }
 
 EXPORT int fchownat(int dirfd, const char *path, uid_t uid, gid_t gid, int at_flags)
@@ -392,6 +396,11 @@ EXPORT int futimens(int fd, const struct timespec times[2])
 	}
 	bool is_there = !times || memory_is_there(times, 2 * sizeof *times, false);
 	int rc = is_there ? PLFS(plfs_futimens(o->file, times)) : -EFAULT;
+	/* Who does not own the file, and may write it, may set this moment, as the kernel says it.
+	 */
+	if (rc == -EPERM && !o->is_packed &&
+		(!times || (times[0].tv_nsec == UTIME_NOW && times[1].tv_nsec == UTIME_NOW)))
+		rc = REAL(futimens)(fd, times) < 0 ? -errno : 0;
 	ofd_put(o);
 	return (int)to_errno(rc);
 }

@@ -2794,6 +2794,8 @@ for how in 'rm m/f' 'mv m/g m/f' 'exec 3< m/f; rm m/f; cat <&3 > m/read; exec 3<
 done
 as 65534 'cmp m/read <(printf AAAABB)'
 EOF
+    # touch by a descriptor, which who may write the file may do.
+    echo "as 65534 'echo x > m/f; chmod 666 m/f'; as 5002 'touch m/f'; as 65534 'rm m/f'" >> steps.sh
     plfs layout --workload shared m > /dev/null
     plfs run --mount m -- bash -e steps.sh
     # What is left of his is named, and root can free it.

@@ -4,6 +4,7 @@
  * its own descriptors, until it ran a program, was done with the parent's. */
 #include "t.h"
 
+#include <linux/sched.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -68,6 +69,11 @@ int main(void)
 	pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 	if (pid == 0)
 		_exit(writes("clone "));
+	R(reap(pid));
+	struct clone_args how = {.exit_signal = SIGCHLD};
+	pid = (pid_t)syscall(SYS_clone3, &how, sizeof how);
+	if (pid == 0)
+		_exit(writes("clone3 "));
 	R(reap(pid));
 	pthread_t thread;
 	pthread_create(&thread, NULL, nothing, NULL);

@@ -1,6 +1,7 @@
 /* What lies outside, beside the managed directory, is the kernel's; unless a symbolic link leads
  * in. Who opened a file by such a link for reading had what it was before others wrote it, for
- * ever; and what was written by such a descriptor was lost, later the file stayed plain. */
+ * ever; and what was written by such a descriptor was lost, later the file stayed plain. A write
+ * with the access mode 3, to any file, never returned. */
 #include "t.h"
 
 #include <pthread.h>
@@ -168,6 +169,10 @@ int main(void)
 		R(fstat(fd, &st));
 		printf("%o\n", st.st_mode);
 		R(open("plain", O_RDONLY | 0x20000000) >= 0);
+		/* The access mode 3 allows neither. */
+		R((fd = open("plain", O_ACCMODE)) >= 0);
+		R(write(fd, "x", 1));
+		R(read(fd, path, 1));
 		R(open("plain", O_RDWR | O_TRUNC) >= 0);
 		show("plain");
 		R(open("fifo", O_WRONLY | O_NONBLOCK));

@@ -12,8 +12,8 @@ use plfs_core::store::{
     Errno, Kind, Open, PosixFile, PosixStore, Stat, StoreFile, fd_path, learn_size_limit, stat_of,
 };
 use plfs_core::{
-    ATTRIBUTE_NAME, Decision, Ending, File, NameFile, OpenOptions, Opened, Plfs, Workload, Writers,
-    is_layout, may_be_logical,
+    ATTRIBUTE_NAME, Decision, Ending, File, NameFile, OpenOptions, Opened, Plfs, SUPERBLOCK_BYTES,
+    Workload, Writers, is_layout, may_be_logical,
 };
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::{DupFlags, retry_on_intr};
@@ -46,11 +46,24 @@ pub unsafe extern "C" fn plfs_door_is_plfs(dirfd: c_int, path: *const c_char) ->
     call(|| {
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
-        if !may_be_logical(&stat_of(&rustix::fs::statat(dir, path, AtFlags::empty())?)) {
+        let stat = stat_of(&rustix::fs::statat(dir, path, AtFlags::empty())?);
+        if !may_be_logical(&stat) {
             return Ok(0);
         }
-        // A damaged superblock counts as well: opened as a plain file, it would be overwritten.
-        Ok(i64::from(!matches!(plfs()?.is_logical(&absolute(dirfd, path)?), Ok(false))))
+        let at = absolute(dirfd, path)?;
+        match plfs()?.is_logical(&at) {
+            Ok(false) => Ok(0),
+            // Who may only write it. What has such writers gets no container (S36).
+            Err(error)
+                if error.errno() == Errno::ACCESS
+                    && stat.len != SUPERBLOCK_BYTES as u64
+                    && !plfs()?.is_mounted(&at) =>
+            {
+                Ok(0)
+            }
+            // A damaged superblock counts as well: opened as a plain file, it would be overwritten.
+            _ => Ok(1),
+        }
     }) as c_int
 }
 
@@ -469,7 +482,7 @@ fn existing(
         at.ask()?;
     }
     let (is_believed, at) = (at.is_believed, &at.absolute);
-    if may_be_logical(&stat) {
+    if may_be_logical(&stat) && !is_write_only_elsewhere(opened.as_fd(), &stat, at, flags)? {
         // A superblock cannot be read through O_DIRECT either, which needs an aligned buffer.
         let readable = match access.write || flags & libc::O_DIRECT != 0 {
             true => match reopen(opened.as_fd(), flags) {
@@ -533,6 +546,20 @@ fn existing(
         cut_in_place(number, access.write)?;
     }
     Ok(opened.into_fd().into_raw_fd())
+}
+
+/// Whether it is a file outside of all managed directories with several names, which this user may
+/// write and not read: what has such writers gets no container (S36).
+fn is_write_only_elsewhere(
+    opened: BorrowedFd<'_>,
+    stat: &Stat,
+    at: &Path,
+    flags: c_int,
+) -> Result<bool> {
+    if access_of(flags).read || stat.len == SUPERBLOCK_BYTES as u64 || plfs()?.is_mounted(at) {
+        return Ok(false);
+    }
+    Ok(reopen(opened, flags).is_err_and(|failure| failure.errno == Errno::ACCESS))
 }
 
 /// Cuts the plain file that is open as `number`, perhaps for writing, as an open with O_TRUNC does.

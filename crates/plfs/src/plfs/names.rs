@@ -383,9 +383,12 @@ impl Plfs {
             Ok(Some(Decision::Container { ino, .. })) => ino == stat.ino,
             _ => false,
         };
-        match base::when_made(&stat, find, is_begun)? {
-            Some((container, _)) => container::follow_base(&container, None),
-            None => Ok(()),
+        let follow = |(container, _): (Container, _)| container::follow_base(&container, None);
+        match base::when_made(&stat, find, is_begun).and_then(|found| found.map_or(Ok(()), follow))
+        {
+            // Who has taken his own right to look leaves it to who makes the container.
+            Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),
+            other => other,
         }
     }
 
