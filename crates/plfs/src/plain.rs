@@ -403,12 +403,16 @@ impl PlainFile {
         if stat.ino != ino || stat.nlink == 0 {
             return Ok(Found::Plain);
         }
-        let is_owner = stat.uid == store.user();
-        if is_owner {
+        let mut waits = stat.uid != store.user();
+        if !waits {
             let root = find_root(store.as_ref(), path, &process.config.mounts)?;
-            base::promote(store, &process.config, &process.layouts, file, path, &root)?;
+            match base::promote(store, &process.config, &process.layouts, file, path, &root) {
+                // Who only reads it cannot lock the gate, and waits for who makes the container.
+                Err(error) if error.errno() == Errno::BADF => waits = true,
+                other => drop(other?),
+            }
         }
-        for tries in 0..=if is_owner { 0 } else { FINISH_TRIES } {
+        for tries in 0..=if waits { FINISH_TRIES } else { 0 } {
             if tries > 0 {
                 thread::sleep(std::time::Duration::from_millis(1));
             }

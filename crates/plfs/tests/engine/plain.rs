@@ -923,6 +923,31 @@ fn times_that_were_set_in_place_stay_beside_a_promoter() {
     assert_eq!(place.read("f"), b"abc");
 }
 
+/// Whoever locked a record by a descriptor for reading got EBADF while another process made a
+/// container of the file: he tried to finish it, and can not.
+#[test]
+fn who_only_reads_waits_for_who_makes_the_container() {
+    let place = Place::new();
+    place.create("f", b"aaaa").close().unwrap();
+    let decided = Decision::Container {
+        uuid: plfs_format::Uuid([0x5a; 16]),
+        ino: fs::metadata(place.path("f")).unwrap().ino(),
+        root: place.root().into_os_string().into_encoded_bytes(),
+    };
+    let reader = plain(place.process().open(&place.path("f"), OpenOptions::read()).unwrap());
+    let name = place.store().open(&place.path("f"), Open::READ_WRITE).unwrap();
+    name.set_new_attribute("user.plfs", &decided.encode()).unwrap();
+    assert_eq!(reader.pin("record locks").unwrap_err().errno(), Errno::BUSY);
+    thread::scope(|scope| {
+        let maker = scope.spawn(|| {
+            thread::sleep(Duration::from_millis(20));
+            place.promote("f").close().unwrap();
+        });
+        assert!(!reader.pin("record locks").unwrap(), "it has a container");
+        maker.join().unwrap();
+    });
+}
+
 /// S36. The container kept out whom the list of the file let in.
 #[test]
 fn a_file_with_an_access_list_stays_plain() {
