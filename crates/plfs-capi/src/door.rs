@@ -15,7 +15,7 @@ use plfs_core::{
     ATTRIBUTE_NAME, Decision, Ending, File, NameFile, OpenOptions, Opened, Plfs, SUPERBLOCK_BYTES,
     Workload, Writers, is_layout, may_be_logical,
 };
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, Mode, OFlags};
 use rustix::io::{DupFlags, retry_on_intr};
 use syscalls::{Sysno, syscall2};
 
@@ -497,8 +497,7 @@ fn existing(
             room.for_container(number, access)?;
             match truncate {
                 true if access.write => file.set_len(0)?,
-                // As Linux does it: it needs the right to write the file, not a writer.
-                true => plfs()?.truncate(at, 0)?,
+                true => cut_container(name, at)?,
                 false => {}
             }
             *out = PlfsFile::new(file, flags & libc::O_APPEND != 0);
@@ -529,7 +528,7 @@ fn existing(
                 Opened::Plain(file) => {
                     // It looks: what has become a container meanwhile is cut as one, too.
                     if is_cut && file.stat().is_ok() && !file.is_plain() {
-                        plfs()?.truncate(at, 0)?;
+                        cut_container(&opened, at)?;
                     }
                     *out = PlfsFile::new(file, appends);
                     return Ok(opened.into_fd().into_raw_fd());
@@ -546,6 +545,19 @@ fn existing(
         cut_in_place(number, access.write)?;
     }
     Ok(opened.into_fd().into_raw_fd())
+}
+
+/// Cuts the container of the file that is open as `name`, and not what is at its path by now, as an
+/// open with O_RDONLY and O_TRUNC does: it needs the right to write the file.
+fn cut_container(name: &PosixFile, at: &Path) -> Result<()> {
+    let path = fd_path(name.as_fd().as_raw_fd());
+    rustix::fs::accessat(rustix::fs::CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?;
+    let both = plfs_core::Access { read: true, write: true };
+    if let Some(file) = plfs()?.adopt_known(name, NameFile::Stays, at, &name.stat()?, both)? {
+        file.set_len(0)?;
+        file.close()?;
+    }
+    Ok(())
 }
 
 /// Whether it is a file outside of all managed directories with several names, which this user may
