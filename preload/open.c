@@ -339,7 +339,7 @@ __attribute__((noinline)) static int open_linked(int fd, int flags, const struct
 {
 	plfs_file *file = NULL;
 	plfs_first_open first = {.fd = fd, .stat = st, .spare = ofd_descriptors()};
-	int opened = PLFS(plfs_door_open_linked(flags & ~(O_CREAT | O_EXCL), &first, &file));
+	int opened = PLFS(plfs_door_open_linked(flags, &first, &file));
 	if (opened == PLFS_NOT_MANAGED)
 		return fd;
 	if (!file)
@@ -388,6 +388,10 @@ __attribute__((noinline)) static int adopt_if_name(
 	if (!stat_may_be_name(&st)) {
 		if (path_led_to_base(fd, path, &st))
 			return adopt_nameless(fd, flags, &st);
+		if (S_ISDIR(st.st_mode) && (flags & O_TRUNC)) {
+			RAW(SYS_close, fd);
+			return (int)to_errno(-EISDIR);
+		}
 		return linked && S_ISREG(st.st_mode) ? open_linked(fd, flags, &st) : fd;
 	}
 	if ((flags & O_ACCMODE) == O_RDONLY) {

@@ -161,6 +161,8 @@ int main(void)
 		R(open("none/none", O_RDWR | O_CREAT, 0666));
 		R(open("loop", O_RDWR));
 		R(open("dir/file", O_RDWR | O_NOFOLLOW));
+		R(open("dir", O_RDONLY | O_TRUNC));
+		R(open("dir", O_RDONLY) >= 0);
 		R(open("file", O_RDWR | O_NOFOLLOW));
 		R(open(".", O_RDWR));
 		R(open((char *)1, O_RDWR));

@@ -193,7 +193,8 @@ pub unsafe extern "C" fn plfs_door_open_linked(
         let (writes, is_file) =
             (access_of(flags).write, stat.st_mode & libc::S_IFMT == libc::S_IFREG);
         // Who has just made it, read-only, may not cut it by its name.
-        if flags & libc::O_TRUNC != 0 && is_file && (writes || stat.st_size > 0) {
+        let may_be_new = flags & libc::O_CREAT != 0 && stat.st_size == 0;
+        if flags & libc::O_TRUNC != 0 && is_file && (writes || !may_be_new) {
             cut_in_place(fd, writes)?;
         }
         let fd = opened.into_raw_fd();

@@ -216,6 +216,14 @@ impl File {
             Look::Plain => false,
             Look::Container(logical) => {
                 logical.acquire();
+                // Whoever removed the name took the file for plain, and left the container.
+                let has_name = self
+                    .plain
+                    .as_ref()
+                    .is_none_or(|plain| plain.file().stat().is_ok_and(|stat| stat.nlink > 1));
+                if !has_name {
+                    logical.nameless.store(true, Ordering::Release);
+                }
                 let _ = self.logical.set(logical);
                 self.plain.iter().for_each(|plain| drop(lock(&plain.here).take()));
                 true

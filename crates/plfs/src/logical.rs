@@ -973,6 +973,15 @@ impl LogicalFile {
         result.and(Error::unless_passing(self.remove_if_left_nameless(held)))
     }
 
+    /// Of a container that a plain file has got: who removed the name before he knew of it left it
+    /// to those who have it open. A stat.
+    pub(crate) fn look_for_name(&self) {
+        let inode = self.container.inode_path();
+        if self.container.store.stat(&inode, Links::Stay).is_ok_and(|stat| stat.nlink <= 1) {
+            self.nameless.store(true, Ordering::Release);
+        }
+    }
+
     /// Removes the container if its last name went while this process had it open and nobody else
     /// has.
     pub(crate) fn remove_if_nameless(&self) -> Result<()> {

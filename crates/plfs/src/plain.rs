@@ -403,18 +403,19 @@ impl PlainFile {
         if stat.ino != ino || stat.nlink == 0 {
             return Ok(Found::Plain);
         }
-        let mut waits = stat.uid != store.user();
-        if !waits {
-            let root = find_root(store.as_ref(), path, &process.config.mounts)?;
-            match base::promote(store, &process.config, &process.layouts, file, path, &root) {
-                // Who only reads it cannot lock the gate, and waits for who makes the container.
-                Err(error) if error.errno() == Errno::BADF => waits = true,
-                other => drop(other?),
-            }
-        }
-        for tries in 0..=if waits { FINISH_TRIES } else { 0 } {
+        let mut can_make = stat.uid == store.user();
+        for tries in 0..=FINISH_TRIES {
             if tries > 0 {
                 thread::sleep(std::time::Duration::from_millis(1));
+            }
+            if can_make {
+                let root = find_root(store.as_ref(), path, &process.config.mounts)?;
+                match base::promote(store, &process.config, &process.layouts, file, path, &root) {
+                    // Who only reads it cannot lock the gate, and waits for who makes the
+                    // container.
+                    Err(error) if error.errno() == Errno::BADF => can_make = false,
+                    other => drop(other?),
+                }
             }
             match self.look(process, file, path)? {
                 Found::Plain => {}

@@ -136,7 +136,10 @@ impl Plfs {
         };
         self.made_one();
         let container = Arc::new(container.configured(config).opened(stat.uid, stat.gid));
-        Ok(Some(self.process.share(container, summary, &Arc::from(path))))
+        let logical = self.process.share(container, summary, &Arc::from(path));
+        // It may have been removed while it was made.
+        logical.look_for_name();
+        Ok(Some(logical))
     }
 
     /// Whether a new file at `path` is a plain one. So are those where no container can be.
