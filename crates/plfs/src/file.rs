@@ -216,14 +216,7 @@ impl File {
             Look::Plain => false,
             Look::Container(logical) => {
                 logical.acquire();
-                // Whoever removed the name took the file for plain, and left the container.
-                let has_name = self
-                    .plain
-                    .as_ref()
-                    .is_none_or(|plain| plain.file().stat().is_ok_and(|stat| stat.nlink > 1));
-                if !has_name {
-                    logical.nameless.store(true, Ordering::Release);
-                }
+                logical.look_for_name();
                 let _ = self.logical.set(logical);
                 self.plain.iter().for_each(|plain| drop(lock(&plain.here).take()));
                 true
@@ -914,9 +907,10 @@ impl File {
     /// that it may have got meanwhile: that gets them, too. Nothing but a stat while it has none.
     pub fn inode_has_changed(&self) -> Result<()> {
         if let Some(plain) = self.plain()? {
-            let (file, stat) = (plain.file(), plain.file().stat().at("stat", &self.path)?);
+            let stat = plain.file().stat().at("stat", &self.path)?;
             let find = || Ok(self.look(plain)?.then_some(()));
-            if base::when_made(&stat, find, || base::is_begun(&**file, &stat))?.is_none() {
+            let is_begun = || base::is_begun(&**plain.file(), &stat);
+            if base::when_made(&stat, find, is_begun)?.is_none() {
                 return Ok(());
             }
         }
