@@ -575,6 +575,8 @@ void library_after_fork_in_child(void);
 bool library_is_out_of_reach(int fd, const char *path, char *const envp[], char name[256]);
 
 /* process.c */
+/* Does clone with these flags make what fork makes, or vfork? */
+bool clone_is_fork(uint64_t flags, uint64_t signal);
 /* Called before another program shares our descriptions: commits, lets the program find them, and
  * lets plain files stay plain that it may write: all, or those that an exec leaves open. Holds the
  * files, whose names the program may remove, if this one goes on. Gives the error of the commit. */

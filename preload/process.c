@@ -175,6 +175,11 @@ static void run_cloned(void)
 	_exit(cloned.function(cloned.argument));
 }
 
+bool clone_is_fork(uint64_t flags, uint64_t signal)
+{
+	return signal == SIGCHLD && (flags == 0 || flags == (CLONE_VM | CLONE_VFORK));
+}
+
 /* A child with memory of its own is one of fork: else it would write with its parent's writers, and
  * threads of libplfs would keep it when its function returns. One that has its parent's memory, and
  * descriptors of its own, until it runs a program would change what the parent's numbers stand for.
@@ -187,10 +192,10 @@ EXPORT int clone(int (*function)(void *), void *stack, int flags, void *argument
 	void *tls = va_arg(ap, void *);
 	pid_t *child_tid = va_arg(ap, pid_t *);
 	va_end(ap);
-	const bool is_vfork = flags == (CLONE_VM | CLONE_VFORK | SIGCHLD);
-	if ((flags != SIGCHLD && !is_vfork) || !function || !stack)
+	if (!clone_is_fork((unsigned)flags & ~CSIGNAL, (unsigned)flags & CSIGNAL) || !function ||
+		!stack)
 		return REAL(clone)(function, stack, flags, argument, tid, tls, child_tid);
-	pid_t pid = is_vfork ? vfork() : fork();
+	pid_t pid = flags & CLONE_VFORK ? vfork() : fork();
 	if (pid != 0)
 		return pid;
 	cloned.function = function;

@@ -65,12 +65,6 @@ static long door_openat2(int dirfd, const char *path, uint64_t *how, size_t size
 	return fd;
 }
 
-/* Does clone with these flags make what fork or vfork (process.c, clone) does? */
-static bool is_fork(uint64_t flags, uint64_t signal)
-{
-	return signal == SIGCHLD && (flags == 0 || flags == (CLONE_VM | CLONE_VFORK));
-}
-
 /* A call on a plain descriptor goes to the kernel and not to our exported function: tools that
  * patch libc's functions (UCX, which most MPI libraries contain, patches mmap) use syscall() to
  * reach the original, and would call themselves. */
@@ -227,14 +221,14 @@ EXPORT long syscall(long number, ...)
 		return vfork();
 #endif
 	case SYS_clone:
-		if (b || !is_fork((uint64_t)(a & ~CSIGNAL), (uint64_t)(a & CSIGNAL)))
+		if (b || !clone_is_fork((uint64_t)(a & ~CSIGNAL), (uint64_t)(a & CSIGNAL)))
 			break;
 		return a & CLONE_VFORK ? vfork() : fork();
 	case SYS_clone3: {
 		const struct clone_args *how = (const struct clone_args *)a;
 		if ((size_t)b < CLONE_ARGS_SIZE_VER0 ||
 			!memory_is_there(how, CLONE_ARGS_SIZE_VER0, false) || how->stack ||
-			!is_fork(how->flags, how->exit_signal))
+			!clone_is_fork(how->flags, how->exit_signal))
 			break;
 		return how->flags & CLONE_VFORK ? vfork() : fork();
 	}

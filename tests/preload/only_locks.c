@@ -23,29 +23,13 @@ static int others_get(off_t start)
 
 static void send_fd(int socket, int fd)
 {
-	char room[CMSG_SPACE(sizeof fd)] = {0}, byte = 'x';
-	struct iovec io = {&byte, 1};
-	struct msghdr m = {.msg_iov = &io,
-		.msg_iovlen = 1,
-		.msg_control = room,
-		.msg_controllen = sizeof room};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	*c = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
-	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	WANT(sendmsg(socket, &m, 0) == 1);
+	WANT(pass(socket, fd) == 0);
 }
 
 static int receive_fd(int socket)
 {
-	char room[CMSG_SPACE(sizeof(int))], byte;
-	struct iovec io = {&byte, 1};
-	struct msghdr m = {.msg_iov = &io,
-		.msg_iovlen = 1,
-		.msg_control = room,
-		.msg_controllen = sizeof room};
-	int fd = -1;
-	WANT(recvmsg(socket, &m, 0) == 1);
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+	int fd;
+	WANT((fd = pass(socket, -1)) >= 0);
 	return fd;
 }
 

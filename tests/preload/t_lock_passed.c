@@ -93,29 +93,13 @@ static void after_exec(void)
 
 static void send_fd(int socket, int fd)
 {
-	char room[CMSG_SPACE(sizeof fd)] = {0}, byte = 'x';
-	struct iovec io = {&byte, 1};
-	struct msghdr m = {.msg_iov = &io,
-		.msg_iovlen = 1,
-		.msg_control = room,
-		.msg_controllen = sizeof room};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-	*c = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
-	memcpy(CMSG_DATA(c), &fd, sizeof fd);
-	R(sendmsg(socket, &m, 0));
+	R(pass(socket, fd));
 }
 
 static int receive_fd(int socket)
 {
-	char room[CMSG_SPACE(sizeof(int))], byte;
-	struct iovec io = {&byte, 1};
-	struct msghdr m = {.msg_iov = &io,
-		.msg_iovlen = 1,
-		.msg_control = room,
-		.msg_controllen = sizeof room};
-	int fd = -1;
-	R(recvmsg(socket, &m, 0));
-	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof fd);
+	int fd;
+	R((fd = pass(socket, -1)) >= 0);
 	return fd;
 }
 

@@ -403,17 +403,17 @@ impl PlainFile {
         if stat.ino != ino || stat.nlink == 0 {
             return Ok(Found::Plain);
         }
-        let mut can_make = stat.uid == store.user();
+        let find = || find_root(store.as_ref(), path, &process.config.mounts);
+        let mut root = (stat.uid == store.user()).then(find).transpose()?;
         for tries in 0..=FINISH_TRIES {
             if tries > 0 {
                 thread::sleep(std::time::Duration::from_millis(1));
             }
-            if can_make {
-                let root = find_root(store.as_ref(), path, &process.config.mounts)?;
-                match base::promote(store, &process.config, &process.layouts, file, path, &root) {
-                    // Who only reads it cannot lock the gate, and waits for who makes the
-                    // container.
-                    Err(error) if error.errno() == Errno::BADF => can_make = false,
+            if let Some(root_of_own) = &root {
+                let Process { config, layouts, .. } = process;
+                match base::promote(store, config, layouts, file, path, root_of_own) {
+                    // Who only reads it cannot lock the gate, and waits for who makes it.
+                    Err(error) if error.errno() == Errno::BADF => root = None,
                     other => drop(other?),
                 }
             }

@@ -77,6 +77,17 @@ impl Place {
         dir
     }
 
+    /// Decides that the file has a container, and dies.
+    fn begin(&self, name: &str) {
+        let decided = Decision::Container {
+            uuid: plfs_format::Uuid([0x5a; 16]),
+            ino: fs::metadata(self.path(name)).unwrap().ino(),
+            root: self.root().into_os_string().into_encoded_bytes(),
+        };
+        let file = self.store().open(&self.path(name), Open::READ_WRITE).unwrap();
+        file.set_new_attribute("user.plfs", &decided.encode()).unwrap();
+    }
+
     fn read(&self, name: &str) -> Vec<u8> {
         read(&self.process(), &self.path(name))
     }
@@ -180,13 +191,7 @@ fn a_file_with_one_writer_is_an_ordinary_file() {
 fn who_pins_a_file_whose_promoter_was_killed_finishes_the_container() {
     let place = Place::new();
     let file = place.create("f", b"aaaa");
-    let decided = Decision::Container {
-        uuid: plfs_format::Uuid([0x5a; 16]),
-        ino: fs::metadata(place.path("f")).unwrap().ino(),
-        root: place.root().into_os_string().into_encoded_bytes(),
-    };
-    let name = place.store().open(&place.path("f"), Open::READ_WRITE).unwrap();
-    name.set_new_attribute("user.plfs", &decided.encode()).unwrap();
+    place.begin("f");
     assert!(!file.pin("mapped for writing").unwrap(), "it is to have a container");
     assert!(!file.is_plain());
     file.write_at(b"bb", 2).unwrap();
@@ -201,16 +206,10 @@ fn who_pins_a_file_whose_promoter_was_killed_finishes_the_container() {
 fn who_may_not_finish_a_container_is_refused() {
     let place = Place::new();
     place.create("f", b"aaaa").close().unwrap();
-    let decided = Decision::Container {
-        uuid: plfs_format::Uuid([0x5a; 16]),
-        ino: fs::metadata(place.path("f")).unwrap().ino(),
-        root: place.root().into_os_string().into_encoded_bytes(),
-    };
     let other = Arc::new(FaultStore::new(place.store()).acting_as(5002));
     let config = Config { workload: Workload::Auto, ..place.scratch.config() };
     let other = plain(Plfs::new(other, config).open(&place.path("f"), SEVERAL).unwrap());
-    let name = place.store().open(&place.path("f"), Open::READ_WRITE).unwrap();
-    name.set_new_attribute("user.plfs", &decided.encode()).unwrap();
+    place.begin("f");
     assert_eq!(other.pin("mapped for writing").unwrap_err().errno(), Errno::BUSY);
     place.promote("f").close().unwrap();
     assert!(!other.pin("mapped for writing").unwrap());
@@ -929,14 +928,8 @@ fn times_that_were_set_in_place_stay_beside_a_promoter() {
 fn who_only_reads_waits_for_who_makes_the_container() {
     let place = Place::new();
     place.create("f", b"aaaa").close().unwrap();
-    let decided = Decision::Container {
-        uuid: plfs_format::Uuid([0x5a; 16]),
-        ino: fs::metadata(place.path("f")).unwrap().ino(),
-        root: place.root().into_os_string().into_encoded_bytes(),
-    };
     let reader = plain(place.process().open(&place.path("f"), OpenOptions::read()).unwrap());
-    let name = place.store().open(&place.path("f"), Open::READ_WRITE).unwrap();
-    name.set_new_attribute("user.plfs", &decided.encode()).unwrap();
+    place.begin("f");
     assert_eq!(reader.pin("record locks").unwrap_err().errno(), Errno::BUSY);
     thread::scope(|scope| {
         let maker = scope.spawn(|| {
