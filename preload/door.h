@@ -336,6 +336,9 @@ static inline void before_name(int dirfd, const char *path, int how)
 		O_PATH | O_TMPFILE)
 int door_openat(int dirfd, const char *path, int flags, mode_t mode);
 int door_close(int fd);
+/* The process is about to end: what is open on containers that have no name and were plain files
+ * hinders their removal. */
+void door_close_nameless(void);
 /* Flags of an open that its description does not keep. */
 #define OPEN_ONLY (O_CREAT | O_EXCL | O_TRUNC | O_NOCTTY | O_CLOEXEC)
 /* Puts fd, which the kernel opened or which was inherited, into the table if it is open on a name.
@@ -616,6 +619,9 @@ void kernel_writes(void);
 bool kernel_is_writer(void);
 /* Puts a descriptor that cannot write over fd. 0, or a negative errno. */
 int make_placeholder(int fd);
+/* Puts one there that can do nothing at all, and is on no file of PLFS: for what is about to be
+ * closed. */
+void make_nothing(int fd);
 
 /* init.c */
 /* Adopts fd, which another program opened, if it is a name. -EMFILE: there is no descriptor for
@@ -623,6 +629,7 @@ int make_placeholder(int fd);
 int adopt_passed(int fd);
 /* Commits all files and leaves their log sets; they stay usable. Nothing if there are none. */
 int64_t commit_all(void);
+/* The same for a process that is about to end: files without a name are no more. */
 void leave_process(void);
 /* The same for ever: for who has a signal end the process. */
 void end_process(void);

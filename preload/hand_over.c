@@ -32,6 +32,15 @@ int make_placeholder(int fd)
 	return rc < 0 ? -errno : 0;
 }
 
+void make_nothing(int fd)
+{
+	int nothing = (int)RAW(SYS_openat, (long)AT_FDCWD, "/", (long)(O_PATH | O_CLOEXEC), 0L);
+	if (nothing < 0)
+		return;
+	RAW(SYS_dup3, (long)nothing, (long)fd, (long)O_CLOEXEC);
+	RAW(SYS_close, (long)nothing);
+}
+
 /* What hinders others than a want of descriptors does not hinder who gets the file. */
 static int want_of_descriptors(int rc)
 {

@@ -72,6 +72,7 @@ int64_t commit_all(void)
 
 void end_process(void)
 {
+	door_close_nameless();
 	tell_loss(PLFS(plfs_door_end()));
 }
 
@@ -80,6 +81,7 @@ void leave_process(void)
 	if (is_idle())
 		return;
 	writers_describe();
+	door_close_nameless();
 	int64_t rc = PLFS(plfs_exit());
 	tell_loss(rc);
 	to_errno(rc);
@@ -97,9 +99,7 @@ static void leave_at_exit(void)
 #define CHANGES_USER(name, declared, given) \
 	EXPORT int name declared \
 	{ \
-		int saved = errno; \
-		leave_process(); \
-		errno = saved; \
+		commit_all(); \
 		return REAL(name) given; \
 	}
 

@@ -173,7 +173,7 @@ EXPORT int setrlimit(__rlimit_resource_t resource, const struct rlimit *limit)
 	if (resource != RLIMIT_FSIZE || door_thread.inside)
 		return REAL(setrlimit)(resource, limit);
 	/* libplfs has places in the logs for what is written next, where it may not go then. */
-	leave_process();
+	commit_all();
 	int rc = REAL(setrlimit)(resource, limit);
 	size_limit_changed();
 	return rc;
@@ -185,7 +185,7 @@ EXPORT int prlimit(
 {
 	if (resource != RLIMIT_FSIZE || !limit || door_thread.inside)
 		return REAL(prlimit)(pid, resource, limit, old);
-	leave_process();
+	commit_all();
 	int rc = REAL(prlimit)(pid, resource, limit, old);
 	size_limit_changed();
 	return rc;

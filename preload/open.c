@@ -800,15 +800,21 @@ static bool close_reader(int fd)
 	return false;
 }
 
+/* Has o's file a container that was a plain file, and no name any more? */
+#define IS_BASE_WITHOUT_NAME(o) (PLFS(plfs_door_is_base_without_name((o)->file)) == 1)
+
 /* Of a file that was plain when it was opened as fd, and has a container now, fd writes the base,
- * below all logs, for who finds no entry any more: it is to write nothing. */
-static void disarm(int fd, struct ofd *o)
+ * below all logs, for who finds no entry any more: it is to write nothing. If the file has no name
+ * any more it is not even open there, which would keep the container. */
+static void disarm(int fd, struct ofd *o, bool has_name)
 {
 	if (door_own(o, fd) < 0)
 		return;
 	fd_hold_numbers();
-	if (fd_is_at(fd, o))
+	if (fd_is_at(fd, o) && has_name)
 		make_placeholder(fd);
+	else if (fd_is_at(fd, o))
+		make_nothing(fd);
 	fd_release_numbers();
 }
 
@@ -817,20 +823,41 @@ static void disarm(int fd, struct ofd *o)
 static struct ofd *detach_at_position(int fd)
 {
 	struct ofd *o = fd_is_container(fd) ? ofd_get(fd) : NULL;
-	if (!o || o->has_logs || (ofd_flags(o) & O_ACCMODE) == O_RDONLY) {
+	bool writes = o && !o->has_logs && (ofd_flags(o) & O_ACCMODE) != O_RDONLY;
+	if (!o || (!writes && plfs_door_uses_bases() == 0)) {
 		if (o)
 			ofd_put(o);
 		return door_detach(fd);
 	}
 	description_lock(o->shared);
-	if (OFD_IS_PLAIN(o))
+	if (IS_BASE_WITHOUT_NAME(o))
+		disarm(fd, o, false);
+	else if (writes && OFD_IS_PLAIN(o))
 		fd_give_position(fd, o);
-	else
-		disarm(fd, o);
+	else if (writes)
+		disarm(fd, o, true);
 	struct ofd *detached = door_detach(fd);
 	description_unlock(o->shared);
 	ofd_put(o);
 	return detached;
+}
+
+void door_close_nameless(void)
+{
+	int limit = atomic_load(&fd_limit);
+	for (int fd = 0; fd < limit; fd++) {
+		bool may_be = fd_is_reader(fd) && plfs_door_uses_bases() != 0;
+		struct ofd *o = may_be ? ofd_get(fd) : container_at(fd);
+		if (!o)
+			continue;
+		if (IS_BASE_WITHOUT_NAME(o)) {
+			fd_hold_numbers();
+			if (fd_is_at(fd, o))
+				make_nothing(fd);
+			fd_release_numbers();
+		}
+		ofd_put(o);
+	}
 }
 
 int door_close(int fd)

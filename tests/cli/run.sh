@@ -453,6 +453,79 @@ EOF
     plfs run --mount m -- python3 change.py m/d > got
     diff want got || fail "other files"
 }
+# The container of a promoted file goes with the last who has the file open: a descriptor of the
+# program on what was the plain file kept it, as garbage, whatever the program did.
+t_a_promoted_file_without_a_name_leaves_no_container() {
+    mkdir m
+    plfs layout --workload auto m > /dev/null
+    cat > nameless.py << 'EOF'
+import os, subprocess, sys, threading
+how = sys.argv[1]
+second = "import os; f = os.open('m/f', os.O_RDWR); os.pwrite(f, b'b' * 10, 5)"
+f = os.open("m/f", os.O_RDWR | os.O_CREAT)
+os.write(f, b"0123456789" * 5)
+reader = os.open("m/f", os.O_RDONLY)
+subprocess.run([sys.executable, "-c", second], check=True)
+if how == "noticed":
+    assert os.pread(f, 6, 0) == b"01234b"
+if how == "opened":
+    os.close(f)
+    os.close(reader)
+    f = os.open("m/f", os.O_RDWR)
+if how == "read":
+    os.close(f)
+    f = reader
+mode = os.O_RDONLY if how == "read" else os.O_RDWR
+others = [os.open("m/f", mode) for i in range(4)]
+if how == "copies":
+    others += [os.dup(f), os.dup(others[0])]
+pipe, go = os.pipe()
+ready, is_ready = os.pipe()
+pids = []
+for i in range(4 if how == "processes" else 0):
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        if i % 2:
+            os.close(f)
+            f = os.open("m/f", os.O_RDWR)
+        os.close(go)
+        os.write(is_ready, b"r")
+        os.read(pipe, 1)
+        for fd in others + [f]:
+            os.close(fd)
+        os._exit(0)
+for pid in pids:
+    os.read(ready, 1)
+os.unlink("m/f")
+assert os.pread(f, 6, 0) == b"01234b"
+os.close(go)
+if how == "handled":
+    os.kill(os.getpid(), 15)
+if how == "exit":
+    sys.exit()
+if how == "_exit":
+    os._exit(0)
+closers = [threading.Thread(target=os.close, args=[fd]) for fd in others]
+for closer in closers:
+    closer.start()
+if how != "over":
+    os.close(f)
+else:
+    os.dup2(2, f)
+for closer in closers:
+    closer.join()
+if how not in ("read", "opened"):
+    os.close(reader)
+for pid in pids:
+    assert os.waitpid(pid, 0)[1] == 0
+EOF
+    for how in noticed plain opened read copies over exit _exit handled \
+        processes processes processes processes; do
+        plfs run --mount m -- python3 nameless.py $how || [ $how = handled ]
+        [ "$(plfs check m)" = "there are no PLFS files" ]
+    done
+}
+
 # Who gets a promoted file in a message has a description of his own, but who sent it to himself:
 # its position became a number of the sender's when that started a program, and it was read-only.
 t_who_gets_a_promoted_file_keeps_its_position() {

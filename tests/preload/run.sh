@@ -67,7 +67,7 @@ dump='find . -mindepth 1 | sort | while read -r f; do
 long=" t_found t_numbers t_description t_forks t_search t_spawn t_last t_library t_ends t_stack t_signal t_actions t_leaves t_open
     t_environment s_mpi s_java s_programs s_cxx s_fio s_coreutils s_python s_archive s_git "
 # What has files open over time: once more while they are promoted. 17 s together.
-promoted=" t_aio t_ends t_exchanged t_fork_size t_forks t_handed t_killed t_last t_leaves t_linked t_lock t_lock_passed t_lock_shared t_mmap t_noticed t_open
+promoted=" t_aio t_ends t_exchanged t_fork_size t_forks t_handed t_killed t_last t_leaves t_linked t_lock t_lock_passed t_lock_shared t_mmap t_nameless t_noticed t_open
     t_process t_rw t_signal t_stdio t_stream t_threads t_together t_variants s_perl s_removed s_shell s_shell2 "
 # What cannot be the same then.
 why_not_promoted() { # NAME

@@ -439,6 +439,16 @@ int plfs_door_knows_device(uint64_t dev);
 int plfs_door_is_plain(plfs_file *file);
 
 /**
+ * 1 if the last name of the file of a handle is gone, and it has a container that was a plain file:
+ * a descriptor on what was that hinders the removal, so it goes before the handle does. Looks
+ * whether the file is plain still.
+ *
+ * Requires:
+ * `file` is a handle.
+ */
+int plfs_door_is_base_without_name(plfs_file *file);
+
+/**
  * Decides that a plain file stays plain for ever, because it is written from now on in a way that
  * PLFS does not see; `why` is for people. 1 if it is plain then, 0 if it has a container.
  *

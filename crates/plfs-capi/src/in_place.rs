@@ -182,6 +182,18 @@ pub unsafe extern "C" fn plfs_door_is_plain(file: *mut PlfsFile) -> c_int {
     unsafe { file.as_ref() }.map_or(-libc::EFAULT, |handle| c_int::from(handle.file.is_plain()))
 }
 
+/// 1 if the last name of the file of a handle is gone, and it has a container that was a plain file:
+/// a descriptor on what was that hinders the removal, so it goes before the handle does. Looks
+/// whether the file is plain still.
+///
+/// # Safety
+/// `file` is a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_is_base_without_name(file: *mut PlfsFile) -> c_int {
+    // SAFETY: the caller's promise.
+    call(|| Ok(i64::from(unsafe { handle(file)? }.file.is_base_without_name()))) as c_int
+}
+
 /// Decides that a plain file stays plain for ever, because it is written from now on in a way that
 /// PLFS does not see; `why` is for people. 1 if it is plain then, 0 if it has a container.
 ///

@@ -229,6 +229,16 @@ impl File {
         self.plain.iter().for_each(|plain| plain.based.store(u64::MAX, Ordering::Relaxed));
     }
 
+    /// Whether its last name is gone, and it has a container that was a plain file. Whoever closes
+    /// such a handle closes what else he has open on that file before: it hinders the removal.
+    /// Looks whether the file is plain still, as every call does; a stat if it has been one.
+    pub fn is_base_without_name(&self) -> bool {
+        // What hinders the look, the close says.
+        let _ = self.plain();
+        let logical = self.logical.get();
+        logical.is_some_and(|file| file.container.superblock.has_base && !file.has_name())
+    }
+
     /// Whether it is a plain file, as far as this process knows.
     pub fn is_plain(&self) -> bool {
         self.logical.get().is_none() && self.packed.is_none()

@@ -976,10 +976,15 @@ impl LogicalFile {
     /// Of a container that a plain file has got: who removed the name before he knew of it left it
     /// to those who have it open. A stat.
     pub(crate) fn look_for_name(&self) {
-        let inode = self.container.inode_path();
-        if self.container.store.stat(&inode, Links::Stay).is_ok_and(|stat| stat.nlink <= 1) {
+        if !self.has_name() {
             self.nameless.store(true, Ordering::Release);
         }
+    }
+
+    /// Whether there is a name, as far as one can know. A stat.
+    pub(crate) fn has_name(&self) -> bool {
+        let stat = self.container.store.stat(&self.container.inode_path(), Links::Stay);
+        !stat.is_ok_and(|stat| stat.nlink <= 1)
     }
 
     /// Removes the container if its last name went while this process had it open and nobody else
@@ -1000,10 +1005,7 @@ impl LogicalFile {
             return Ok(());
         }
         if held || self.nameless.load(Ordering::Acquire) {
-            let inode = self.container.inode_path();
-            if !self.container.copied
-                && self.container.store.stat(&inode, Links::Stay).is_ok_and(|stat| stat.nlink <= 1)
-            {
+            if !self.container.copied && !self.has_name() {
                 // What was read of the base is open still, which looks like somebody who writes it
                 // in place.
                 self.segments.clear();

@@ -165,9 +165,15 @@ fn if_unused(
     if container.copied || container.original().is_some() {
         return Ok(false);
     }
-    let Some(_alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
-    if is_open_as_plain(container, shared_memory) {
-        return Ok(false);
+    let Some(mut _alone) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
+    while is_open_as_plain(container, shared_memory) {
+        // Who has closed it meanwhile has left the removal to who was alone.
+        drop(_alone);
+        if is_open_as_plain(container, shared_memory) {
+            return Ok(false);
+        }
+        let Some(again) = Hold::take_alone(container, shared_memory)? else { return Ok(false) };
+        _alone = again;
     }
     act()?;
     if let Some(dir) = shared_memory {
