@@ -439,9 +439,9 @@ int plfs_door_knows_device(uint64_t dev);
 int plfs_door_is_plain(plfs_file *file);
 
 /**
- * 1 if the last name of the file of a handle is gone, and it has a container that was a plain file:
- * a descriptor on what was that hinders the removal, so it goes before the handle does. Looks
- * whether the file is plain still.
+ * 1 if the last name of the file of a handle is gone, and it has a container that was a plain
+ * file: a descriptor on what was that hinders the removal, so it goes before the handle does.
+ * Looks whether the file is plain still.
  *
  * Requires:
  * `file` is a handle.

@@ -182,9 +182,9 @@ pub unsafe extern "C" fn plfs_door_is_plain(file: *mut PlfsFile) -> c_int {
     unsafe { file.as_ref() }.map_or(-libc::EFAULT, |handle| c_int::from(handle.file.is_plain()))
 }
 
-/// 1 if the last name of the file of a handle is gone, and it has a container that was a plain file:
-/// a descriptor on what was that hinders the removal, so it goes before the handle does. Looks
-/// whether the file is plain still.
+/// 1 if the last name of the file of a handle is gone, and it has a container that was a plain
+/// file: a descriptor on what was that hinders the removal, so it goes before the handle does.
+/// Looks whether the file is plain still.
 ///
 /// # Safety
 /// `file` is a handle.
