@@ -1004,16 +1004,12 @@ impl LogicalFile {
             // is used or closed, and does this.
             return Ok(());
         }
-        if held || self.nameless.load(Ordering::Acquire) {
-            if !self.container.copied && !self.has_name() {
-                // What was read of the base is open still, which looks like somebody who writes it
-                // in place.
-                self.segments.clear();
-                lifecycle::remove_if_nameless(
-                    &self.container,
-                    self.config.shared_memory.as_deref(),
-                )?;
-            }
+        let may_be_nameless = held || self.nameless.load(Ordering::Acquire);
+        if may_be_nameless && !self.container.copied && !self.has_name() {
+            // What was read of the base is open still, which looks like somebody who writes it in
+            // place.
+            self.segments.clear();
+            lifecycle::remove_if_nameless(&self.container, self.config.shared_memory.as_deref())?;
         }
         Ok(())
     }
