@@ -453,6 +453,35 @@ EOF
     plfs run --mount m -- python3 change.py m/d > got
     diff want got || fail "other files"
 }
+# What is read of a file whose index log is lost is what the others have: a copy was shorter, with
+# success.
+t_a_copy_of_a_file_whose_index_log_is_lost_is_an_error() {
+    mkdir m keep
+    plfs layout --workload shared m > /dev/null
+    head -c 100000 /dev/urandom > plain
+    plfs run --mount m -- cp plain m/f
+    local index dir
+    index=$(echo m/.plfs/*/*/*/index)
+    dir=$(dirname "$(dirname "$index")")
+    mv "$index" keep/
+    # The flat index of the last close has it all, until the directory changes.
+    plfs cat m/f | cmp - plain
+    touch "$dir/now"
+    rm "$dir/now"
+    fails plfs cat m/f > part 2> said
+    [ ! -s part ]
+    grep -q "m/f: what its last close counted is not all there: index logs are lost" said
+    for copy in cp export; do
+        fails plfs $copy m/f copied 2> said
+        grep -q 'nothing was copied; `plfs cat` gives what is left' said
+        [ ! -e copied ]
+    done
+    fails plfs export -r m out 2> said
+    mv keep/index "$index"
+    plfs export m/f copied
+    cmp copied plain
+}
+
 # The container of a promoted file goes with the last who has the file open: a descriptor of the
 # program on what was the plain file kept it, as garbage, whatever the program did.
 t_a_promoted_file_without_a_name_leaves_no_container() {

@@ -58,8 +58,20 @@ pub fn cat(out: &mut Out, from: u64, length: Option<u64>, files: &[PathBuf]) -> 
             out.bytes(&buf[..n])?;
             (at, left) = (at + n as u64, left - n as u64);
         }
+        if file.lacks_logs()? {
+            return Err(lacks(path, ""));
+        }
     }
     Ok(())
+}
+
+/// Not all of the file is there, and nothing in what was read says so.
+fn lacks(path: &Path, then: &str) -> Fail {
+    Fail::Say(format!(
+        "{}: what its last close counted is not all there: index logs are lost, or power was cut \
+         before they were durable (`plfs check` says more){then}",
+        show(path)
+    ))
 }
 
 fn open(plfs: &Plfs, path: &Path) -> Result<Opened, Fail> {
@@ -357,6 +369,9 @@ impl Job<'_> {
         let (Opened::Logical(file) | Opened::Plain(file)) = from;
         if file.stat()?.len < stat.len {
             return Err(was_cut(src));
+        }
+        if file.lacks_logs()? {
+            return Err(lacks(src, "; nothing was copied; `plfs cat` gives what is left"));
         }
         let failed = |errno: Errno| Fail::on("write", dst, errno);
         let (uid, gid) =

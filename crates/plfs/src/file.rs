@@ -12,7 +12,7 @@ use plfs_format::{Bad, MAX_OFFSET, name};
 use plfs_index::{Found, Run};
 
 pub(crate) use self::packed::Packed;
-use crate::catalog::{Index, Totals};
+use crate::catalog::{self, Index, Totals};
 use crate::container::{self, Container, base};
 use crate::error::{At, Error, Result};
 use crate::in_place::Here;
@@ -841,6 +841,17 @@ impl File {
             return plain.file().next_hole(from).at("look for a hole in", &self.path);
         }
         self.with_sound_index(|index| index.next_hole(from))
+    }
+
+    /// Whether index logs are not there that the last close counted: lost, or never durable when
+    /// power was cut. Reads give what the others have, so who copies the file has not all of it.
+    /// Costs a read of the superblock; if there seem to be fewer records, of the logs.
+    pub fn lacks_logs(&self) -> Result<bool> {
+        if self.packed.is_some() || self.plain()?.is_some() {
+            return Ok(false);
+        }
+        let totals = self.with_index(Index::totals)?;
+        catalog::lacks_logs(&self.logical().container, &totals)
     }
 
     /// Calls `visit` with the index as a read would use it. [`Error::NotAContainer`] for a plain

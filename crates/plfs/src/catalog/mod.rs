@@ -15,7 +15,7 @@ pub(crate) use flatten::{flatten_if_worth, load_if_cheap, store_flat};
 pub use index::{Index, Standing};
 pub(crate) use index::{Nests, Purpose, read_flat};
 pub use takeover::complete;
-pub(crate) use totals::Recount;
+pub(crate) use totals::{Recount, lacks_logs};
 pub use totals::{
     Totalizer, Totals, has_owner, is_as_summed, open_super, sync_logs, sync_names, write_summary,
 };

@@ -407,6 +407,17 @@ pub fn write_summary(
     Ok(None)
 }
 
+/// Whether an index that has the logs, and adds up to `totals`, lacks some that the summary counts.
+/// Rightly so if power was cut before they were durable: so reads give what there is. Costs a read;
+/// only if there seem to be fewer records, the logs.
+pub(crate) fn lacks_logs(container: &Container, totals: &Totals) -> Result<bool> {
+    let before = read_summary(container).ok().flatten();
+    match before.filter(|before| before.records > totals.records) {
+        Some(before) => are_logs_lost(container, Some(&before), totals, &container.list()?),
+        None => Ok(false),
+    }
+}
+
 /// Whether index logs are lost, going by a summary from before these names were listed, and by data
 /// that no index log explains. Reads the logs once more where there are not as many as then, or not
 /// as many records.

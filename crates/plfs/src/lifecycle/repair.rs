@@ -220,7 +220,8 @@ fn take_out_written(store: &dyn Store, dir: &Path, done: &mut Vec<String>) -> Re
     let mut bytes = vec![0; FILE_BYTES];
     let n = store::read_full(file.as_ref(), &mut bytes, 0).at("read", &path)?;
     let stat = file.stat().at("stat", &path)?;
-    let is_of = |superblock: &Superblock| uuid_of(dir) == Some(superblock.uuid);
+    let uuid = uuid_of(dir);
+    let is_of = |superblock: &Superblock| uuid == Some(superblock.uuid);
     let (from, copy) = match Superblock::decode(&bytes[..n]) {
         Ok(superblock) if is_of(&superblock) && stat.len == length => return Ok(()),
         Ok(superblock) if is_of(&superblock) => (length, None),
@@ -234,6 +235,17 @@ fn take_out_written(store: &dyn Store, dir: &Path, done: &mut Vec<String>) -> Re
             }
         }
     };
+    // What the last close has counted says whether index logs are lost.
+    let counted = bytes
+        .get(summary::OFFSET as usize..n)
+        .filter(|bytes| uuid.is_some_and(|uuid| summary::Summary::decode(bytes, &uuid).is_some()));
+    let copy = copy.map(|mut copy| {
+        if let Some(counted) = counted {
+            copy.truncate(summary::OFFSET as usize);
+            copy.extend(counted);
+        }
+        copy
+    });
     let restore = || {
         if let Some(copy) = &copy {
             store::write_full(file.as_ref(), copy, 0).at("write", &path)?;

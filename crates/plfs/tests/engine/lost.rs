@@ -220,6 +220,40 @@ impl Drop for Fixture {
     }
 }
 
+/// A superblock that was written to got its bytes again from its second copy, which has no summary.
+/// That a lost index log had counted nobody knew from then on: the file was healthy, and empty.
+#[test]
+fn a_repaired_superblock_counts_what_was_there_at_the_last_close() {
+    let fixture = Fixture::with(Damage::Unrecorded);
+    let (dir, name) = (fixture.dir(), fixture.root.join("f"));
+    let read = || {
+        let file = open(&Plfs::posix(fixture.config.clone()), &name);
+        let mut bytes = vec![0; 5000];
+        let n = file.read_at(&mut bytes, 0).unwrap();
+        bytes[..n].to_vec()
+    };
+    let before = read();
+    let sets = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path().join("index"));
+    let indexes: Vec<PathBuf> = sets.filter(|path| path.exists()).collect();
+    assert_eq!(indexes.len(), 2);
+    let kept: Vec<Vec<u8>> = indexes.iter().map(|path| fs::read(path).unwrap()).collect();
+    indexes.iter().for_each(|path| fs::write(path, "").unwrap());
+    let super_path = dir.join("super");
+    let mut bytes = fs::read(&super_path).unwrap();
+    bytes[2725] ^= 1;
+    fs::write(&super_path, &bytes).unwrap();
+    let health = || plfs::check_name(&fixture.arc(), &name, &[]).health();
+    assert_eq!(health(), Health::Corrupt);
+    fixture.repair().unwrap();
+    assert_eq!(health(), Health::Corrupt, "nothing is lost");
+    let is_data = |lost: &Lost| lost.from.extension().is_some_and(|kind| kind == "data");
+    assert!(!fixture.lost().iter().any(is_data), "{:?}", fixture.lost());
+    indexes.iter().zip(&kept).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    assert!(read() == before);
+    fixture.repair().unwrap();
+    assert_eq!(health(), Health::Healthy);
+}
+
 /// Index logs that were lost were no hindrance: the data that they alone knew was removed as
 /// garbage, a summary of nothing was written, and the file was healthy. Putting the index log
 /// back did not help any more.
@@ -237,7 +271,12 @@ fn a_lost_index_log_does_not_cost_the_data() {
             let n = file.read_at(&mut bytes, 0).unwrap();
             bytes[..n].to_vec()
         };
+        let lacks = || {
+            let file = open(&Plfs::posix(fixture.config.clone()), &fixture.root.join("f"));
+            file.lacks_logs().unwrap()
+        };
         let before = read();
+        assert!(!lacks());
         let (tree, dir) = (fixture.tree(), fixture.dir());
         let indexes: Vec<PathBuf> = tree
             .keys()
@@ -263,6 +302,8 @@ fn a_lost_index_log_does_not_cost_the_data() {
                 fixture.lost().is_empty(),
                 "data moved away from where the index log would find it"
             );
+            // Who copied the file had less of it, with success.
+            assert!(lacks());
             assert_eq!(
                 dir.join("flat").exists(),
                 flattens,
@@ -277,7 +318,7 @@ fn a_lost_index_log_does_not_cost_the_data() {
                 fs::rename(fixture.root.join(format!("saved{i}")), fixture.root.join(index))
                     .unwrap();
             }
-            assert!(fixture.tree() == tree && read() == before);
+            assert!(fixture.tree() == tree && read() == before && !lacks());
             fixture.repair().unwrap();
             assert_eq!(
                 plfs::check_name(&fixture.arc(), &fixture.root.join("f"), &[]).health(),
