@@ -473,6 +473,11 @@ enum maker maker_of(int dirfd, const char *path);
 /* rename or link has brought a file: if it came into a managed directory it may be open outside
  * (plfs_door_came_in). */
 void look_who_came(int old_dir, const char *old, int new_dir, const char *new);
+
+/* link, or with `moves` rename, is about to give the file at `old` the name `new`: if that is
+ * outside of all managed directories it stays plain (plfs_door_goes_out). */
+void look_what_goes(
+	int old_dir, const char *old, int new_dir, const char *new, int at_flags, bool moves);
 /* The kernel has made a name, if rc is 0. -1 and EEXIST if a pack got a file of that name at the
  * same moment: then it is gone again. */
 int made_beside(int dirfd, const char *path, int rc);

@@ -663,6 +663,17 @@ void look_who_came(int old_dir, const char *old, int new_dir, const char *new)
 	errno = saved;
 }
 
+void look_what_goes(
+	int old_dir, const char *old, int new_dir, const char *new, int at_flags, bool moves)
+{
+	if (door_thread.inside || (!at_flags && !path_is_managed(old_dir, old)) ||
+		path_is_managed(new_dir, new))
+		return;
+	int saved = errno;
+	PLFS(plfs_door_goes_out(old_dir, old, at_flags, moves));
+	errno = saved;
+}
+
 static int rename_ours(int old_dir, const char *old, int new_dir, const char *new, unsigned flags)
 {
 	int64_t rc = to_errno(PLFS(plfs_door_rename(old_dir, old, new_dir, new, flags)));
@@ -678,6 +689,9 @@ static int rename_ours(int old_dir, const char *old, int new_dir, const char *ne
 	do { \
 		if (rename_is_hidden(old_dir, old, new_dir, new)) \
 			return -1; \
+		look_what_goes(old_dir, old, new_dir, new, 0, true); \
+		if ((flags) & RENAME_EXCHANGE) \
+			look_what_goes(new_dir, new, old_dir, old, 0, true); \
 		int rc = rename_is_ours(old_dir, old, new_dir, new) \
 				 ? rename_ours(old_dir, old, new_dir, new, flags) \
 				 : (kernels); \

@@ -260,6 +260,8 @@ EXPORT int linkat(int old_dir, const char *old, int new_dir, const char *new, in
 		return path_is_flat(new_dir, new) == 1
 			       ? fail(EXDEV)
 			       : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
+	if (maker != MADE_BY_PLFS)
+		look_what_goes(old_dir, old, new_dir, new, at_flags, false);
 	int rc = maker == MADE_BY_PLFS ? -1 : REAL(linkat)(old_dir, old, new_dir, new, at_flags);
 	if (rc == 0) {
 		look_who_came(old_dir, old, new_dir, new);

@@ -586,6 +586,20 @@ int plfs_door_rename(int olddirfd,
 int plfs_door_came_in(int dirfd, const char *path);
 
 /**
+ * The file at `path`, in a managed directory, is about to get a name outside: by link(2), or with
+ * `moves` by rename(2), after which it has no other. Who opens it by that is not known. So it
+ * stays plain, or is a container before it has the name: one that somebody is making at this
+ * moment would get what is written by descriptors from before, and who opened the new name
+ * meanwhile would have what is in place. A file that moves and that nobody has open is left alone.
+ *
+ * An open, a look at each descriptor of the process, and a call on the attribute or a lease.
+ *
+ * Requires:
+ * `path` is a C string.
+ */
+int plfs_door_goes_out(int dirfd, const char *path, int at_flags, int moves);
+
+/**
  * truncate(2), for any file.
  *
  * Requires:

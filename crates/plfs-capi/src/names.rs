@@ -2,19 +2,20 @@
 
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::pack::PackStat;
 use plfs_core::store::{Errno, Kind, Links, OpenDir, PosixFile, Stat, StoreFile, fd_path, stat_of};
-use plfs_core::{Ending, SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
+use plfs_core::{Ending, OpenOptions, SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 
 use crate::attributes::{BLOCK_BYTES, taken_stat};
 use crate::flat;
-use crate::managed::managed_path;
+use crate::managed::{managed_path, plfs_door_fd_below_managed};
 use crate::packed::{must_not_be_in_file, must_not_lead_through_file};
 use crate::path::{
     may_change_names, may_chown, may_rename, must_be_no_dir, must_own, packed_if, refused_dir,
@@ -285,6 +286,69 @@ pub unsafe extern "C" fn plfs_door_came_in(dirfd: c_int, path: *const c_char) ->
         if own.is_some() || stat.nlink > 1 || file.is_open_elsewhere() {
             plfs()?.pin(&file, WHY);
         }
+        Ok(0)
+    }) as c_int
+}
+
+/// The file at `path`, in a managed directory, is about to get a name outside: by link(2), or with
+/// `moves` by rename(2), after which it has no other. Who opens it by that is not known. So it
+/// stays plain, or is a container before it has the name: one that somebody is making at this
+/// moment would get what is written by descriptors from before, and who opened the new name
+/// meanwhile would have what is in place. A file that moves and that nobody has open is left alone.
+///
+/// An open, a look at each descriptor of the process, and a call on the attribute or a lease.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plfs_door_goes_out(
+    dirfd: c_int,
+    path: *const c_char,
+    at_flags: c_int,
+    moves: c_int,
+) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promises.
+        let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+        // One whose close drops no locks.
+        let named = match at_flags & libc::AT_EMPTY_PATH {
+            0 => {
+                let links = match at_flags & libc::AT_SYMLINK_FOLLOW {
+                    0 => OFlags::NOFOLLOW,
+                    _ => OFlags::empty(),
+                };
+                rustix::fs::openat(
+                    dir,
+                    path,
+                    OFlags::PATH | OFlags::CLOEXEC | links,
+                    Mode::empty(),
+                )?
+            }
+            _ => rustix::io::fcntl_dupfd_cloexec(dir, 0)?,
+        };
+        let stat = stat_of(&rustix::fs::fstat(&named)?);
+        let number = named.as_raw_fd();
+        if stat.kind != Kind::File
+            || stat.len == SUPERBLOCK_BYTES as u64
+            || plfs_door_fd_below_managed(number) != 1
+        {
+            return Ok(0);
+        }
+        let own = open_here(&stat)?;
+        let file = match own {
+            // SAFETY: nobody closes it here.
+            Some(number) => unsafe { PosixFile::lent(number) },
+            None => {
+                let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                PosixFile::from_fd(rustix::fs::open(fd_path(number), how, Mode::empty())?)
+            }
+        };
+        if moves != 0 && own.is_none() && !file.is_open_elsewhere() {
+            return Ok(0);
+        }
+        let opened =
+            plfs()?.opened_plain(Arc::new(file), &stat, &link_of(number)?, OpenOptions::read())?;
+        opened.file().pin("it has a name outside of the directory")?;
         Ok(0)
     }) as c_int
 }

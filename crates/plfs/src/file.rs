@@ -181,14 +181,16 @@ impl File {
         match &self.plain {
             Some(plain) if self.logical.get().is_none() => {
                 let based = plain.process.based.load(Ordering::Acquire);
-                let is_news = based != plain.based.load(Ordering::Relaxed);
-                if is_news {
-                    plain.based.store(based, Ordering::Relaxed);
-                }
+                let is_news = based != plain.based.load(Ordering::Acquire);
                 let must_look = is_news
                     || plain.shared.get().is_some_and(|shared| shared.has_left_or_must_look());
                 if must_look && self.look(plain)? {
                     return Ok(None);
+                }
+                // Behind the look: another thread would go on in place meanwhile, and the next call
+                // behind one that failed.
+                if is_news {
+                    plain.based.store(based, Ordering::Release);
                 }
                 Ok(Some(plain))
             }

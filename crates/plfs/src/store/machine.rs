@@ -4,7 +4,8 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
-use super::{Errno, StoreFile, Time};
+use super::posix::PosixStore;
+use super::{Errno, Open, Store, Time};
 use crate::sync::plain::atomic::{AtomicU32, Ordering};
 use crate::sync::plain::{Mutex, lock};
 use crate::sync::{self, OnceLock};
@@ -283,7 +284,8 @@ impl OpenDir {
 /// The first KiB of a file of /proc; empty if it cannot be read.
 fn read_small(path: &str) -> String {
     let read = || -> super::Result<String> {
-        let file = super::posix::PosixFile::open(Path::new(path), super::Open::READ)?;
+        // At a number that is PLFS's for a moment, not one of the program's.
+        let file = PosixStore::new().open(Path::new(path), Open::READ.briefly())?;
         let mut bytes = [0; 1024];
         // One read gives all of so short a file.
         let n = file.read_at(&mut bytes, 0)?;

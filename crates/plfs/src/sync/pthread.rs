@@ -3,7 +3,7 @@
 //! constructor that waits for the caller.
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// pthread_attr_t: at most 64 bytes, on all machines of 64 bits.
@@ -22,7 +22,6 @@ unsafe extern "C" {
         argument: *mut c_void,
     ) -> c_int;
     fn pthread_detach(thread: usize) -> c_int;
-    fn pthread_setname_np(thread: usize, name: *const c_char) -> c_int;
 }
 
 type Run = Box<dyn FnOnce() + Send>;
@@ -36,6 +35,14 @@ extern "C" fn main(argument: *mut c_void) -> *mut c_void {
 }
 
 pub(super) fn start(name: &str, run: Run) -> bool {
+    // By itself: for another thread libc opens a file, at a number that the program may use.
+    let name = CString::new(name).ok();
+    let run: Run = Box::new(move || {
+        if let Some(name) = name {
+            let _ = rustix::thread::set_name(&name);
+        }
+        run();
+    });
     let argument = Box::into_raw(Box::new(run));
     let (mut attributes, mut thread) = (Attributes::default(), 0);
     // SAFETY: the attributes are there from init to destroy, and there is room for them. `main`
@@ -48,9 +55,6 @@ pub(super) fn start(name: &str, run: Run) -> bool {
         if failed {
             drop(Box::from_raw(argument));
             return false;
-        }
-        if let Ok(name) = CString::new(name) {
-            pthread_setname_np(thread, name.as_ptr());
         }
         pthread_detach(thread);
     }
