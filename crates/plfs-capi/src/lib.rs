@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use plfs_core::store::{Errno, Links, PosixStore, fd_path};
+use plfs_core::store::{Errno, Links, Passing, PosixStore, fd_path};
 use plfs_core::{Config, Error, FORK_GATE, Plfs};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -292,6 +292,7 @@ pub(crate) fn where_it_leads(at: Cow<'_, Path>) -> Result<Cow<'_, Path>> {
         None => (&*at, None),
     };
     let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let _passing = Passing::new();
     let dir = match rustix::fs::open(dir, how, Mode::empty()) {
         Ok(opened) => flat::named(link_of(opened.as_raw_fd())?)?,
         // The system does not find what is below a flat one.

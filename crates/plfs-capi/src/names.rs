@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use libc::{gid_t, mode_t, uid_t};
 use plfs_core::pack::PackStat;
-use plfs_core::store::{Errno, Kind, Links, OpenDir, PosixFile, Stat, StoreFile, fd_path, stat_of};
+use plfs_core::store::{
+    Errno, Kind, Links, OpenDir, Passing, PosixFile, Stat, StoreFile, fd_path, stat_of,
+};
 use plfs_core::{Ending, OpenOptions, SUPERBLOCK_BEGINS, SUPERBLOCK_BYTES};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 
@@ -268,6 +270,7 @@ pub unsafe extern "C" fn plfs_door_came_in(dirfd: c_int, path: *const c_char) ->
     call(|| {
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+        let _passing = Passing::new();
         let stat = stat_of(&rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW)?);
         // A superblock has no use for it.
         if stat.kind != Kind::File || stat.len == SUPERBLOCK_BYTES as u64 {
@@ -310,6 +313,7 @@ pub unsafe extern "C" fn plfs_door_goes_out(
     call(|| {
         // SAFETY: the caller's promises.
         let (path, dir) = unsafe { (path_arg(path)?, borrow(dirfd)?) };
+        let _passing = Passing::new();
         // One whose close drops no locks.
         let named = match at_flags & libc::AT_EMPTY_PATH {
             0 => {

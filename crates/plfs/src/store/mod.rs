@@ -30,7 +30,7 @@ pub use history::{Latencies, Probe};
 pub use limit::learn_size_limit;
 pub(crate) use limit::size_limit;
 pub use machine::{OpenDir, fd_path, own_proc, tell_umask};
-pub use posix::{BEHIND_STANDARD, PosixFile, PosixStore, stat_of};
+pub use posix::{BEHIND_STANDARD, Passing, PosixFile, PosixStore, stat_of};
 pub use site::{SiteRate, SiteRates, SiteRefused, read_site};
 pub use targets::{Directories, PlainDirectory, StorageTarget, TARGET_MAX, TargetProvider};
 

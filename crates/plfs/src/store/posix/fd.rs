@@ -82,10 +82,12 @@ const ALONE_WAIT: Duration = Duration::from_secs(10);
 /// so. A program may put a file of its own at such a number, by dup2: without a word it would be
 /// used in the place of PLFS's, and closed.
 #[derive(Debug)]
-pub(in crate::store) struct Passing(());
+pub struct Passing(());
 
 impl Passing {
-    pub(in crate::store) fn new() -> Passing {
+    /// Says so until it is dropped. Waits for a dup2 of the program that is under way.
+    #[expect(clippy::new_without_default)]
+    pub fn new() -> Passing {
         let mut now = PASSING.load(Ordering::Relaxed);
         loop {
             let next = now & !ALONE;
