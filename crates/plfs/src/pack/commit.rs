@@ -264,7 +264,8 @@ impl Pack {
             index.read.insert(set.id(), end);
             (writer.node_end, writer.unsynced) = (end, end);
             self.bell.ring();
-            let holds = !self.holds_nothing.load(Ordering::Relaxed);
+            let holds = !self.holds_nothing.load(Ordering::Relaxed)
+                && !self.is_changing.load(Ordering::Acquire);
             match self.options.hold.filter(|_| holds) {
                 // What the storage does not take stays, and the next call is told.
                 Some(most) if set.waits_for().is_some_and(|time| time > most) => {
@@ -295,6 +296,19 @@ impl Pack {
     /// From now on each call that says something gives it to the storage: nobody else does.
     pub fn hold_nothing(&self) {
         self.holds_nothing.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the files of the directory move into the pack, or out of it. As long as they do each
+    /// call gives what it says to the storage: who moves one, on whatever node, and has the turn to
+    /// change the directory, sees all that who had it before has said.
+    pub fn set_changing(&self, is_changing: bool) {
+        self.is_changing.store(is_changing, Ordering::Release);
+    }
+
+    /// Whether files of the directory moved into the pack, or out of it, when its name was looked
+    /// at last: then ordinary ones come first.
+    pub fn is_changing(&self) -> bool {
+        self.is_changing.load(Ordering::Acquire)
     }
 
     /// Not for a node that was declared dead: the logs are not its own any more.

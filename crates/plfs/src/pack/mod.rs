@@ -195,6 +195,8 @@ pub struct Pack {
     options: PackOptions,
     /// See [`Pack::hold_nothing`].
     holds_nothing: AtomicBool,
+    /// See [`Pack::set_changing`].
+    is_changing: AtomicBool,
     /// What this process's data is held by until it is durable; 0: it is lost with nothing else.
     boot: u64,
     segments: SegmentFiles,
@@ -305,6 +307,7 @@ impl Pack {
             dir: Mutex::new(dir.to_path_buf()),
             options,
             holds_nothing: AtomicBool::new(false),
+            is_changing: AtomicBool::new(false),
             boot,
             segments: SegmentFiles::default(),
             bell,

@@ -69,8 +69,6 @@ pub struct OpenPack {
     is_gone: AtomicBool,
     /// From then on: a repair takes what has no name for garbage.
     hold: Mutex<Option<Hold>>,
-    /// See [`OpenPack::is_changing`].
-    is_changing: AtomicBool,
     /// What made it fail when nobody called: the next one who comes is told.
     untold: Mutex<Option<Error>>,
     /// The pack's name. As long as it is open no other file gets its inode, by which the pack is
@@ -205,6 +203,7 @@ impl OpenPack {
         let name = pack.dir().join(NAME);
         let is_changing =
             store.stat(&name, Links::Stay).is_ok_and(|stat| stat.mode & CHANGING != 0);
+        pack.set_changing(is_changing);
         OpenPack {
             pack,
             has_changed: AtomicBool::new(false),
@@ -217,7 +216,6 @@ impl OpenPack {
             handles: AtomicUsize::new(0),
             is_gone: AtomicBool::new(false),
             hold: Mutex::default(),
-            is_changing: AtomicBool::new(is_changing),
             untold: Mutex::default(),
             _name: store.open(&name, Open::READ).ok(),
         }
@@ -305,16 +303,6 @@ impl OpenPack {
         let file = Arc::new(StandIn(Notes::new("plfs-pack", &place.write()).ok()?));
         *known = Some((dir, file.clone()));
         Some(file)
-    }
-
-    /// Whether files of the directory moved into the pack, or out of it, when its name was looked
-    /// at last: then ordinary ones come first.
-    pub fn is_changing(&self) -> bool {
-        self.is_changing.load(Ordering::Acquire)
-    }
-
-    pub(super) fn set_changing(&self, is_changing: bool) {
-        self.is_changing.store(is_changing, Ordering::Release);
     }
 
     /// What made it fail when nobody called.

@@ -3,7 +3,7 @@
 //! constructor that waits for the caller.
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// pthread_attr_t: at most 64 bytes, on all machines of 64 bits.
@@ -22,6 +22,8 @@ unsafe extern "C" {
         argument: *mut c_void,
     ) -> c_int;
     fn pthread_detach(thread: usize) -> c_int;
+    fn pthread_self() -> usize;
+    fn pthread_setname_np(thread: usize, name: *const c_char) -> c_int;
 }
 
 type Run = Box<dyn FnOnce() + Send>;
@@ -39,7 +41,8 @@ pub(super) fn start(name: &str, run: Run) -> bool {
     let name = CString::new(name).ok();
     let run: Run = Box::new(move || {
         if let Some(name) = name {
-            let _ = rustix::thread::set_name(&name);
+            // SAFETY: the name is a C string.
+            unsafe { pthread_setname_np(pthread_self(), name.as_ptr()) };
         }
         run();
     });

@@ -15,6 +15,7 @@ use plfs::store::{
 };
 use plfs::{Access, Config, File, Layout, OpenOptions, PackPlace, Plfs, Repacked, Workload};
 use plfs_format::mark::Mark;
+use plfs_format::pack;
 use plfs_format::superblock::FILE_BYTES;
 use plfs_testkit::{Call, FaultStore, MemStore, Op, explored};
 
@@ -803,6 +804,31 @@ fn a_listing_has_all_names_of_a_directory_that_is_unpacked_at_any_call_of_it() {
             }
         }
         assert!(calls > 2, "{calls} calls");
+    }
+}
+
+/// An unpacking was killed, and another node packs the directory. A program had renamed a file of
+/// the pack a moment before, and made an ordinary one with the old name: that was taken for a copy
+/// of the file that it hides, and the file was removed, by its new name.
+#[test]
+fn what_another_node_has_just_renamed_stays_when_files_move() {
+    let world = World::new();
+    let other = World { memory: world.memory.clone(), node: fresh_dir() };
+    for i in 0..20 {
+        let (old, new, bytes) = (format!("old{i}"), format!("new{i}"), format!("bytes {i}"));
+        put(&world.plfs(), &old, bytes.as_bytes());
+        let writer = world.plfs();
+        // What an unpacking has done before its first file moves.
+        let (packer, name) = (other.plfs(), at(pack::NAME));
+        let layout = Layout { workload: Some(Workload::Auto), ..Layout::default() };
+        packer.set_directory_layout(Path::new(DIR), Some(&layout)).unwrap();
+        let mode = world.memory.stat(&name, Links::Stay).unwrap().mode;
+        world.memory.chmod(&name, mode | pack::CHANGING).unwrap();
+        writer.rename(&at(&old), &at(&new)).unwrap();
+        world.put(&old, b"ordinary");
+        packer.pack_dir(Path::new(DIR), Duration::ZERO, go_on).unwrap();
+        assert_eq!(content(&world.plfs(), &new).unwrap(), bytes.as_bytes());
+        assert_eq!(content(&world.plfs(), &old).unwrap(), b"ordinary");
     }
 }
 
