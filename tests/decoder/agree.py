@@ -589,7 +589,9 @@ class Agree:
 
     def run(self, *command):
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
-        if done.returncode:
+        # It gives what there is, and says that an index log lacks what a close had counted.
+        is_torn = b"what its last close counted is not all there" in done.stderr
+        if done.returncode and not (is_torn and command[1] == "cat"):
             raise Failed(
                 f"{os.path.basename(command[0])} {command[1]}: status {done.returncode}: {done.stderr.decode()[-600:]}"
             )
