@@ -2006,6 +2006,16 @@ fill() { # the file system of shared memory
     if cat /dev/zero > shm/fill 2> fill.err; then fail "nothing is full"; fi
     grep -q "No space left" fill.err
 }
+# A name there would be one that nobody lists, and that goes with what is taken for garbage.
+t_nothing_is_copied_to_where_containers_are() {
+    mkdir m
+    plfs run --mount m -- bash -c 'echo text > m/f'
+    for copy in import cp; do
+        refuses 1 "m/.plfs/x is in .plfs, where containers are" plfs $copy m/f m/.plfs/x
+    done
+    [ ! -e m/.plfs/x ]
+}
+
 t_import_and_cp() {
     head -c 100000 /dev/urandom > plain
     truncate -s 50M plain

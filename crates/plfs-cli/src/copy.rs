@@ -124,9 +124,10 @@ fn target(src: &Path, dst: &Path, is_tree: bool) -> Result<PathBuf, Fail> {
         }
         _ => dst.to_path_buf(),
     };
-    match std::fs::canonicalize(&dst) {
-        Ok(real) => Ok(real),
-        Err(_) => absolute(&dst),
+    let dst = std::fs::canonicalize(&dst).or_else(|_| absolute(&dst))?;
+    match dst.components().any(|part| part.as_os_str() == ".plfs") {
+        true => Err(Fail::Say(format!("{} is in .plfs, where containers are", show(&dst)))),
+        false => Ok(dst),
     }
 }
 
