@@ -806,16 +806,20 @@ static bool close_reader(int fd)
 /* Of a file that was plain when it was opened as fd, and has a container now, fd writes the base,
  * below all logs, for who finds no entry any more: it is to write nothing. If the file has no name
  * any more it is not even open there, which would keep the container. */
-static void disarm(int fd, struct ofd *o, bool has_name)
+static void replace_with_placeholder(int fd, struct ofd *o, bool has_name)
 {
-	if (door_own(o, fd) < 0)
-		return;
 	fd_hold_numbers();
 	if (fd_is_at(fd, o) && has_name)
 		make_placeholder(fd);
 	else if (fd_is_at(fd, o))
 		make_nothing(fd);
 	fd_release_numbers();
+}
+
+static void disarm(int fd, struct ofd *o, bool has_name)
+{
+	if (door_own(o, fd) >= 0)
+		replace_with_placeholder(fd, o, has_name);
 }
 
 /* door_detach for a close. A thread that writes to a plain file meanwhile writes where the position
@@ -850,12 +854,8 @@ void door_close_nameless(void)
 		struct ofd *o = may_be ? ofd_get(fd) : container_at(fd);
 		if (!o)
 			continue;
-		if (IS_BASE_WITHOUT_NAME(o)) {
-			fd_hold_numbers();
-			if (fd_is_at(fd, o))
-				make_nothing(fd);
-			fd_release_numbers();
-		}
+		if (IS_BASE_WITHOUT_NAME(o))
+			replace_with_placeholder(fd, o, false);
 		ofd_put(o);
 	}
 }

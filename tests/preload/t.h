@@ -92,6 +92,31 @@ static inline int pass(int socket, int fd)
 	return sendmsg(socket, &m, 0) == 1 ? 0 : -1;
 }
 
+/* Another program, which shares no descriptor of this one's files: runs `serve` with its end of a
+ * socket, until this one's end, which is given, is closed. */
+static inline int start_other(void (*serve)(int socket))
+{
+	int ends[2];
+	socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends);
+	if (fork() == 0) {
+		close(ends[0]);
+		serve(ends[1]);
+		_exit(0);
+	}
+	close(ends[1]);
+	return ends[0];
+}
+
+/* Such a one that opens for writing what it is told, and says when. */
+static inline void opens_for_writing(int socket)
+{
+	char name[100];
+	while (recv(socket, name, sizeof name, 0) > 0) {
+		close(open(name, O_RDWR));
+		send(socket, "x", 1, 0);
+	}
+}
+
 /* Containers below the managed directory, which is seen without the library. */
 static inline int containers(void)
 {

@@ -5,24 +5,7 @@
 
 enum { ROUNDS = 20 };
 
-/* The other process: opens for writing what it is told. */
-static int other[2];
-
-static void start_other(void)
-{
-	socketpair(AF_UNIX, SOCK_SEQPACKET, 0, other);
-	if (fork() > 0) {
-		close(other[1]);
-		return;
-	}
-	close(other[0]);
-	char name[100];
-	while (recv(other[1], name, sizeof name, 0) > 0) {
-		close(open(name, O_RDWR));
-		send(other[1], "x", 1, 0);
-	}
-	_exit(0);
-}
+static int other;
 
 static int is_read(int fd, const char *wanted)
 {
@@ -42,12 +25,12 @@ static void goes(const char *how, int (*give)(const char *, const char *), const
 	for (int i = 0; i < ROUNDS; i++) {
 		sprintf(name, "f%d", i);
 		int fd = make(name, "0123456789");
-		send(other[0], name, strlen(name) + 1, 0);
+		send(other, name, strlen(name) + 1, 0);
 		/* It takes some 10 ms, the longest tick of a clock of files. */
 		usleep((useconds_t)i * 500);
 		/* A container does not leave: EXDEV. */
 		int is_gone = give(name, outside) == 0, late = is_gone ? open(outside, O_RDWR) : -1;
-		recv(other[0], &byte, 1, 0);
+		recv(other, &byte, 1, 0);
 		if (is_gone) {
 			bad += pwrite(fd, "X", 1, 1) != 1 || !is_read(late, "0X23456789");
 			bad += pwrite(late, "Y", 1, 2) != 1 || !is_read(fd, "0XY3456789");
@@ -63,9 +46,9 @@ int main(void)
 {
 	char outside[4096];
 	snprintf(outside, sizeof outside, "%s/../beside.%d", getenv("T_MANAGED"), (int)getpid());
-	start_other();
+	other = start_other(opens_for_writing);
 	goes("link", give_link, outside);
 	goes("rename", rename, outside);
-	close(other[0]);
+	close(other);
 	return 0;
 }

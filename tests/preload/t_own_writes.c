@@ -25,23 +25,13 @@ static void *reads(void *unused)
 int main(void)
 {
 	char name[20], byte;
-	int other[2];
-	socketpair(AF_UNIX, SOCK_SEQPACKET, 0, other);
-	if (fork() == 0) {
-		close(other[0]);
-		while (recv(other[1], name, sizeof name, 0) > 0) {
-			close(open(name, O_RDWR));
-			send(other[1], "x", 1, 0);
-		}
-		_exit(0);
-	}
-	close(other[1]);
+	int other = start_other(opens_for_writing);
 	for (int i = 0; i < ROUNDS; i++) {
 		sprintf(name, "f%d", i);
 		int fd = make(name, "0123456789");
 		reader = open(name, O_RDONLY);
-		send(other[0], name, strlen(name) + 1, 0);
-		recv(other[0], &byte, 1, 0);
+		send(other, name, strlen(name) + 1, 0);
+		recv(other, &byte, 1, 0);
 		pwrite(fd, "ABCDE", 5, 0);
 		pthread_t threads[2];
 		atomic_store(&ready, 0);

@@ -276,17 +276,8 @@ pub unsafe extern "C" fn plfs_door_came_in(dirfd: c_int, path: *const c_char) ->
         if stat.kind != Kind::File || stat.len == SUPERBLOCK_BYTES as u64 {
             return Ok(0);
         }
-        // To open and close a file that the process has open would drop its record locks.
-        let own = open_here(&stat)?;
-        let file = match own {
-            // SAFETY: nobody closes it here.
-            Some(number) => unsafe { PosixFile::lent(number) },
-            None => {
-                let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                PosixFile::from_fd(rustix::fs::openat(dir, path, how, Mode::empty())?)
-            }
-        };
-        if own.is_some() || stat.nlink > 1 || file.is_open_elsewhere() {
+        let (file, is_own) = own_or_opened(&stat, dir, path, OFlags::NOFOLLOW)?;
+        if is_own || stat.nlink > 1 || file.is_open_elsewhere() {
             plfs()?.pin(&file, WHY);
         }
         Ok(0)
@@ -338,16 +329,10 @@ pub unsafe extern "C" fn plfs_door_goes_out(
         {
             return Ok(0);
         }
-        let own = open_here(&stat)?;
-        let file = match own {
-            // SAFETY: nobody closes it here.
-            Some(number) => unsafe { PosixFile::lent(number) },
-            None => {
-                let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                PosixFile::from_fd(rustix::fs::open(fd_path(number), how, Mode::empty())?)
-            }
-        };
-        if moves != 0 && own.is_none() && !file.is_open_elsewhere() {
+        let opened_at = fd_path(number);
+        let (file, is_own) =
+            own_or_opened(&stat, rustix::fs::CWD, Path::new(&opened_at), OFlags::empty())?;
+        if moves != 0 && !is_own && !file.is_open_elsewhere() {
             return Ok(0);
         }
         let opened =
@@ -355,6 +340,23 @@ pub unsafe extern "C" fn plfs_door_goes_out(
         opened.file().pin("it has a name outside of the directory")?;
         Ok(0)
     }) as c_int
+}
+
+/// The file with that stat, by a descriptor of the process if there is one, else opened at `path`;
+/// and whether it is the process's. To open and close a file that the process has open would drop
+/// its record locks.
+fn own_or_opened(
+    stat: &Stat,
+    dir: BorrowedFd<'_>,
+    path: &Path,
+    links: OFlags,
+) -> Result<(PosixFile, bool)> {
+    if let Some(number) = open_here(stat)? {
+        // SAFETY: nobody closes it here.
+        return Ok((unsafe { PosixFile::lent(number) }, true));
+    }
+    let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | links;
+    Ok((PosixFile::from_fd(rustix::fs::openat(dir, path, how, Mode::empty())?), false))
 }
 
 /// A descriptor of this process on the file with that stat.
