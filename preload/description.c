@@ -30,8 +30,8 @@ struct head {
 _Static_assert(sizeof(struct description) >= sizeof(struct head), "the head takes one place");
 
 struct arena {
-	int fd;	     /* -1: memory without a descriptor */
-	bool is_own; /* made by this process */
+	_Atomic int fd; /* -1: memory without a descriptor */
+	bool is_own;	/* made by this process */
 	uint32_t id;
 	uint32_t places;
 	struct description *base;
@@ -43,6 +43,8 @@ static _Atomic int arena_count;
  * place that never was used, and the first free one. */
 static int own = -1;
 static uint32_t unused, free_place;
+/* Whose table the arenas' descriptors are in. */
+static pid_t process;
 /* Forks under way in this process: what is made meanwhile the child may have. */
 static _Atomic int forking;
 /* Programs that threads are about to start: as long as there are any, exec leaves arenas open. */
@@ -87,6 +89,79 @@ static int move_up(int fd)
 	return (int)high;
 }
 
+/* Other programs may look for descriptions of this process: it starts some, or sends files. */
+static _Atomic bool is_looked_for;
+
+/* The own arenas have lost their descriptors. Files that are opened later get an arena with one, if
+ * there is much room; not for ever, as each takes an arena. */
+static bool wants_file;
+static int given_up;
+#define GIVEN_UP_MAX 8
+#define MUCH_ROOM 16
+
+/* A child after vfork has its parent's memory, and a table of its own. The lock is held. */
+static bool is_of_process(const struct arena *a)
+{
+	return process == (pid_t)RAW(SYS_getpid) && atomic_load(&a->fd) >= 0;
+}
+
+/* Goes on without the descriptors of own arenas: with the number `only`, which the caller closes,
+ * or all, which are closed. */
+static bool give_up(int only)
+{
+	bool gives = false;
+	fd_lock();
+	for (int i = atomic_load(&arena_count); i-- > 0;) {
+		struct arena *a = &arenas[i];
+		if (!a->is_own || !is_of_process(a) || (only >= 0 && atomic_load(&a->fd) != only))
+			continue;
+		int fd = atomic_exchange(&a->fd, -1);
+		/* Who looks for it says so before. */
+		if (atomic_load(&is_looked_for)) {
+			atomic_store(&a->fd, fd);
+			continue;
+		}
+		if (only < 0)
+			RAW(SYS_close, (long)fd);
+		gives = true;
+	}
+	if (gives)
+		wants_file = given_up++ < GIVEN_UP_MAX;
+	fd_unlock();
+	return gives;
+}
+
+bool description_gives_up(void)
+{
+	return give_up(-1);
+}
+
+bool description_leaves(int fd)
+{
+	bool is_left = false;
+	fd_lock();
+	for (int i = atomic_load(&arena_count); i-- > 0 && !is_left;) {
+		struct arena *a = &arenas[i];
+		if (!is_of_process(a) || atomic_load(&a->fd) != fd)
+			continue;
+		int other = (int)RAW(SYS_fcntl, (long)fd, (long)F_DUPFD_CLOEXEC, 3L);
+		is_left = other >= 0;
+		if (is_left)
+			atomic_store(&a->fd, move_up(other));
+		if (is_left && inheriting > 0)
+			RAW(SYS_fcntl, (long)a->fd, (long)F_SETFD, 0L);
+	}
+	fd_unlock();
+	return is_left || give_up(fd);
+}
+
+static bool has_much_room(void)
+{
+	struct rlimit limit;
+	return RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit) == 0 &&
+	       RAW(SYS_fcntl, (long)limit.rlim_cur - MUCH_ROOM, (long)F_GETFD) < 0;
+}
+
 /* A file of this length in memory. -1: there can be none. */
 static int make_file(size_t bytes)
 {
@@ -103,14 +178,17 @@ static int make_file(size_t bytes)
 	return move_up(fd);
 }
 
-/* Adds an arena of our own and takes descriptions from it. The lock is held. */
-static bool add_arena(void)
+/* Adds an arena of our own and takes descriptions from it. The lock is held. `with_file`: not
+ * without a descriptor. */
+static bool add_arena(bool with_file)
 {
 	int count = atomic_load(&arena_count);
 	if (count == ARENAS_MAX)
 		return false;
 	size_t bytes = own < 0 ? ARENA_FIRST : ARENA_MORE;
 	int fd = make_file(bytes);
+	if (fd < 0 && with_file)
+		return false;
 	void *base = (void *)RAW(SYS_mmap, NULL, bytes, (long)(PROT_READ | PROT_WRITE),
 		(long)(MAP_SHARED | (fd < 0 ? MAP_ANONYMOUS : 0)), (long)fd, 0L);
 	if (base == MAP_FAILED) {
@@ -125,8 +203,12 @@ static bool add_arena(void)
 	memcpy(head->magic, magic, sizeof magic);
 	head->id = (uint32_t)st.st_ino & TAG_ID_MAX;
 	uint32_t places = (uint32_t)(bytes / sizeof(struct description));
-	arenas[count] = (struct arena){
-		fd, true, head->id, places < TAG_PLACES ? places : TAG_PLACES, base};
+	arenas[count] = (struct arena){.fd = fd,
+		.is_own = true,
+		.id = head->id,
+		.places = places < TAG_PLACES ? places : TAG_PLACES,
+		.base = base};
+	process = (pid_t)RAW(SYS_getpid);
 	own = count;
 	unused = 1;
 	free_place = 0;
@@ -170,7 +252,9 @@ void description_share(struct description *d)
 struct description *description_new(int flags, int64_t position, const plfs_packed *packed)
 {
 	struct description *d = NULL;
-	if ((own >= 0 && (free_place || unused < arenas[own].places)) || add_arena()) {
+	if (wants_file && has_much_room())
+		wants_file = !add_arena(true);
+	if ((own >= 0 && (free_place || unused < arenas[own].places)) || add_arena(false)) {
 		d = arenas[own].base + (free_place ? free_place : unused);
 		if (free_place)
 			free_place = d->next_free;
@@ -215,6 +299,7 @@ int64_t description_tag_of(const struct description *d)
 
 bool description_tag_lock(struct description *d, int lock_fd)
 {
+	atomic_store(&is_looked_for, true);
 	int64_t tag = description_tag_of(d);
 	return tag >= 0 && RAW(SYS_lseek, (long)lock_fd, tag, (long)SEEK_SET) == tag;
 }
@@ -281,7 +366,8 @@ bool description_take_arena(int fd)
 	RAW(SYS_fcntl, (long)fd, (long)F_SETFD, (long)FD_CLOEXEC);
 	uint32_t places = (uint32_t)((size_t)st.st_size / sizeof(struct description));
 	arenas[count] = (struct arena){
-		fd, false, head.id, places < TAG_PLACES ? places : TAG_PLACES, NULL};
+		.fd = fd, .id = head.id, .places = places < TAG_PLACES ? places : TAG_PLACES};
+	process = (pid_t)RAW(SYS_getpid);
 	atomic_store(&arena_count, count + 1);
 	return true;
 }
@@ -301,6 +387,7 @@ void description_drop_unused(void)
 void description_inherit(bool yes)
 {
 	fd_lock();
+	atomic_store(&is_looked_for, true);
 	inheriting += yes ? 1 : -1;
 	for (int i = atomic_load(&arena_count); (yes || inheriting == 0) && i-- > 0;) {
 		struct arena *a = &arenas[i];
@@ -315,6 +402,7 @@ void description_inherit(bool yes)
 void description_before_fork(void)
 {
 	fd_lock();
+	atomic_store(&is_looked_for, true);
 	atomic_fetch_add(&forking, 1);
 	for (int i = atomic_load(&arena_count); i-- > 0;) {
 		struct arena *a = &arenas[i];
@@ -334,6 +422,7 @@ void description_after_fork_in_child(void)
 {
 	own = -1;
 	inheriting = 0;
+	process = (pid_t)RAW(SYS_getpid);
 	for (int i = atomic_load(&arena_count); i-- > 0;)
 		arenas[i].is_own = false;
 	atomic_store(&forking, 0);

@@ -99,6 +99,16 @@ static inline void description_unlock(struct description *d)
 /* Is fd an arena's? */
 bool description_owns_fd(int fd);
 
+/* The number of an arena is to be another file's: the arena has another one from here on, or none
+ * if none is free, as after description_gives_up. The caller puts the other file there, or closes
+ * the number. False: it cannot be. */
+bool description_leaves(int fd);
+
+/* The table is full: closes the descriptors of this process's arenas. What was opened before is not
+ * found by another program any more, so not if the process has started any, or sent files. False:
+ * nothing was closed. */
+bool description_gives_up(void);
+
 /* Takes over the descriptor of an arena that the program before exec had, if fd is one. */
 bool description_take_arena(int fd);
 

@@ -547,6 +547,11 @@ int door_openat(int dirfd, const char *path, int flags, mode_t mode)
 	if (managed) {
 		errno = saved;
 		int fd = open_managed(dirfd, path, flags, mode, managed);
+		/* One that failed so has changed nothing. */
+		if (fd == -1 && errno == EMFILE && description_gives_up()) {
+			errno = saved;
+			fd = open_managed(dirfd, path, flags, mode, managed);
+		}
 		if (fd != PLFS_NOT_MANAGED)
 			return fd;
 	}
@@ -973,10 +978,13 @@ static int dup_to_number(int from, int to, int flags, bool three)
 	int fd = -1;
 	/* To the application the number of one of libplfs's descriptors is free. EBUSY is what dup2
 	 * gives for a number that is being opened. */
-	if (fd_is_owned(to) && from != to)
+	bool is_left = from != to && description_owns_fd(to) && description_leaves(to);
+	if (!is_left && fd_is_owned(to) && from != to)
 		errno = EBUSY;
 	else
 		fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
+	if (fd < 0 && is_left)
+		RAW(SYS_close, (long)to);
 	if (is_held)
 		plfs_door_release_numbers();
 	return fd;

@@ -58,9 +58,7 @@ enum Lock {
 /// The shared page of one container on one node. Dropping it releases its locks.
 #[derive(Debug)]
 pub struct SharedPage {
-    words: *const Word,
-    /// Length of the mapping: [`BYTES`], and [`TRAY_BYTES`] more if there is a tray.
-    mapped: usize,
+    map: PageMap,
     file: HighFd,
     path: PathBuf,
     short: Mutex<()>,
@@ -69,11 +67,50 @@ pub struct SharedPage {
     heir: Mutex<()>,
 }
 
-// SAFETY: `words` points to a shared mapping that lives as long as the page and is only accessed as
-// atomics.
-unsafe impl Send for SharedPage {}
+/// What is mapped of a page.
+#[derive(Debug)]
+struct PageMap {
+    words: *const Word,
+    /// Its length: [`BYTES`], and [`TRAY_BYTES`] more if there is a tray.
+    mapped: usize,
+}
+
+// SAFETY: `words` points to a shared mapping that lives as long as the value and is only accessed
+// as atomics.
+unsafe impl Send for PageMap {}
 // SAFETY: as above.
-unsafe impl Sync for SharedPage {}
+unsafe impl Sync for PageMap {}
+
+impl PageMap {
+    fn words(&self) -> &[Word; WORDS] {
+        // SAFETY: the mapping is BYTES long, page-aligned, lives as long as self, and all processes
+        // access it only as atomics.
+        unsafe { &*self.words.cast::<[Word; WORDS]>() }
+    }
+}
+
+impl Drop for PageMap {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `SharedPage::open` with this length; no reference into it outlives
+        // self.
+        let _ = unsafe { rustix::mm::munmap(self.words.cast_mut().cast(), self.mapped) };
+    }
+}
+
+/// The numbers of a page that this process has joined, for who needs none of its locks. On a tmpfs
+/// it takes no descriptor: see [`Presence`].
+#[derive(Debug)]
+pub struct PageWords {
+    map: PageMap,
+    _kept: Option<HighFd>,
+}
+
+impl PageWords {
+    /// See [`SharedPage::words`].
+    pub fn words(&self) -> &[Word; WORDS] {
+        self.map.words()
+    }
+}
 
 /// Holds one of the page's locks.
 pub struct PageGuard<'a> {
@@ -248,8 +285,7 @@ impl SharedPage {
             )?
         };
         Ok(Some(SharedPage {
-            words: words.cast::<Word>(),
-            mapped,
+            map: PageMap { words: words.cast::<Word>(), mapped },
             file,
             path: path.to_path_buf(),
             short: Mutex::default(),
@@ -261,14 +297,18 @@ impl SharedPage {
 
     /// The numbers. Zero at first.
     pub fn words(&self) -> &[Word; WORDS] {
-        // SAFETY: the mapping is BYTES long, page-aligned, lives as long as self, and all processes
-        // access it only as atomics.
-        unsafe { &*self.words.cast::<[Word; WORDS]>() }
+        self.map.words()
+    }
+
+    /// Goes on as one that lives, without locks.
+    pub fn into_words(self) -> PageWords {
+        let keeps_file_open = is_on_tmpfs(self.file.as_fd());
+        PageWords { map: self.map, _kept: (!keeps_file_open).then_some(self.file) }
     }
 
     /// Bytes of the tray; 0: the page has none.
     pub fn tray_bytes(&self) -> usize {
-        self.mapped - BYTES
+        self.map.mapped - BYTES
     }
 
     /// Copies from the tray. What lies outside of it is nothing: `None`. Others write there unless
@@ -279,7 +319,7 @@ impl SharedPage {
         // SAFETY: the range lies in the mapping behind the words, as was just checked; nobody has
         // references into it.
         unsafe {
-            let from = self.words.cast::<u8>().add(BYTES + at);
+            let from = self.map.words.cast::<u8>().add(BYTES + at);
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
         }
         Some(())
@@ -291,7 +331,7 @@ impl SharedPage {
         end?;
         // SAFETY: as above; the mapping may be written.
         unsafe {
-            let to = self.words.cast_mut().cast::<u8>().add(BYTES + at);
+            let to = self.map.words.cast_mut().cast::<u8>().add(BYTES + at);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
         Some(())
@@ -426,13 +466,6 @@ pub fn directory_identity(dir: &Path) -> Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-impl Drop for SharedPage {
-    fn drop(&mut self) {
-        // SAFETY: mapped in open with this length; no reference into it outlives self.
-        let _ = unsafe { rustix::mm::munmap(self.words.cast_mut().cast(), self.mapped) };
-    }
-}
-
 /// How often a sign is tried that another process has locked, a millisecond apart.
 const PRESENCE_TRIES: u32 = 100;
 
@@ -480,11 +513,9 @@ unsafe impl Send for EmptyMap {}
 unsafe impl Sync for EmptyMap {}
 
 impl EmptyMap {
-    /// `None` if it cannot be mapped, or nobody knows whether the map would keep the very file
-    /// open: tmpfs does it so, overlayfs maps the file that is below.
+    /// `None` if it cannot be mapped, or the map would not keep the file open.
     fn of(fd: BorrowedFd<'_>) -> Option<EmptyMap> {
-        let kind = rustix::fs::fstatfs(fd).ok()?.f_type;
-        if kind != FsWord::from(linux::TMPFS_MAGIC) {
+        if !is_on_tmpfs(fd) {
             return None;
         }
         // SAFETY: a fresh mapping at an address of the kernel's choice overlays nothing.
@@ -500,6 +531,12 @@ impl EmptyMap {
         };
         NonNull::new(start.ok()?).map(EmptyMap)
     }
+}
+
+/// Whether a map of this file keeps it open, and with it the locks of the open file (flock(2) and
+/// F_OFD_SETLK): tmpfs does it so, overlayfs maps the file that is below. False if nobody knows.
+fn is_on_tmpfs(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(fd).is_ok_and(|fs| fs.f_type == FsWord::from(linux::TMPFS_MAGIC))
 }
 
 impl Drop for EmptyMap {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::Result;
 use super::machine::{is_dead, start_of_process};
-use super::shm::{SharedPage, WORDS};
+use super::shm::{PageWords, SharedPage, WORDS};
 use crate::sync::plain::atomic::Ordering;
 use crate::sync::{Arc, plain};
 
@@ -22,7 +22,7 @@ const CLOSED: u64 = 1;
 /// The table of a user's processes on this node.
 #[derive(Debug)]
 pub(crate) struct Writers {
-    page: SharedPage,
+    page: PageWords,
 }
 
 /// Whether another process of the node writes a file, as far as the table knows.
@@ -56,9 +56,11 @@ pub(crate) struct Writing {
 
 impl Writers {
     /// The table in the directory of shared memory `dir`, made if it is not there. Some ten system
-    /// calls, once in the life of a process.
+    /// calls, once in the life of a process. It takes no descriptor on a tmpfs: every process that
+    /// has written a plain file has it.
     pub(crate) fn join(dir: &Path, uid: u32) -> Result<Writers> {
-        SharedPage::join(&dir.join(format!("plfs-writers-{uid}")), uid).map(|page| Writers { page })
+        let page = SharedPage::join(&dir.join(format!("plfs-writers-{uid}")), uid)?;
+        Ok(Writers { page: page.into_words() })
     }
 
     /// Enters this process for a file; `None` if there is no room. Then says who else is there.
@@ -232,7 +234,8 @@ mod tests {
         let dir = std::path::PathBuf::from("/dev/shm");
         let at = dir.join(format!("plfs-writers-test-{}", std::process::id()));
         let uid = rustix::process::geteuid().as_raw();
-        let writers = Arc::new(Writers { page: SharedPage::join(&at, uid).unwrap() });
+        let page = SharedPage::join(&at, uid).unwrap();
+        let writers = Arc::new(Writers { page: page.into_words() });
         let (first, seen) = writers.enter((1, 2));
         assert_eq!(seen, OtherWriter::Unknown);
         // A process that lives, and is not this one.
@@ -250,6 +253,14 @@ mod tests {
         // However many files there are, there is no more than a page.
         let all: Vec<_> = (0..5000).map(|ino| writers.enter((7, ino)).0).collect();
         assert!(all.iter().flatten().count() <= ENTRIES);
-        writers.page.remove();
+        // The table's file is kept, and locked, without a descriptor.
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().map(|fd| fd.unwrap().path());
+        let is_it = |fd: std::path::PathBuf| std::fs::read_link(fd).is_ok_and(|to| to == at);
+        assert_eq!(open.filter(|fd| is_it(fd.clone())).count(), 0);
+        let page = SharedPage::peek(&at, uid).unwrap().unwrap();
+        assert!(page.has_members());
+        drop((all, writers));
+        assert!(!page.has_members());
+        page.remove();
     }
 }
