@@ -342,7 +342,8 @@ pub fn has_owner(names: &[Name]) -> bool {
 
 /// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last
 /// closer of a node calls it after it removed its open mark (FORMAT.md section 5),
-/// with the container's listing since. What it sums up; `None` if it did not.
+/// with the container's listing since, and its superblock open for reading and writing. What it sums
+/// up; `None` if it did not.
 ///
 /// Where logs are lost, or nobody can tell now, the summary from before stays: it counts what is
 /// not there, which keeps `check` and `compact` from taking the data of the lost logs for garbage.
@@ -351,7 +352,12 @@ pub fn write_summary(
     file: &dyn store::StoreFile,
     names: &[Name],
 ) -> Result<Option<Totals>> {
-    let Ok(before) = read_summary(container) else { return Ok(None) };
+    let before = match container.local {
+        true => read_summary_of(container, file),
+        // Only an open makes sure that what is known of a file is not old.
+        false => read_summary(container),
+    };
+    let Ok(before) = before else { return Ok(None) };
     // The flat index comes first, because a file of its own moves the directory's time. Whoever
     // writes while it is made is found by the second look.
     let mut index = load_if_cheap(container, names);
@@ -652,8 +658,16 @@ fn read_summary(container: &Container) -> store::Result<Option<Summary>> {
         // A ceph-fuse client keeps pages that another client has changed.
         file.forget_cached();
     }
+    read_summary_of(container, file.as_ref())
+}
+
+/// [`read_summary`] of a superblock that is open for reading.
+fn read_summary_of(
+    container: &Container,
+    file: &dyn store::StoreFile,
+) -> store::Result<Option<Summary>> {
     let mut bytes = [0; FILE_BYTES];
-    let n = store::read_full(file.as_ref(), &mut bytes, 0)?;
+    let n = store::read_full(file, &mut bytes, 0)?;
     let bytes = bytes.get(summary::OFFSET as usize..n);
     Ok(bytes.and_then(|bytes| Summary::decode(bytes, &container.superblock.uuid)))
 }

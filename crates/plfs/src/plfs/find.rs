@@ -203,6 +203,20 @@ impl Plfs {
         path: &Path,
         links: Links,
     ) -> Result<Option<(Container, Superblock)>> {
+        let found = self.container_named(path, links)?;
+        // For tools, which look at the logs.
+        if let Some((container, _)) = &found {
+            log::carry_left(container)?;
+        }
+        Ok(found)
+    }
+
+    /// [`Plfs::container_behind`], without what dead processes have left for its logs.
+    pub(super) fn container_named(
+        &self,
+        path: &Path,
+        links: Links,
+    ) -> Result<Option<(Container, Superblock)>> {
         let path = &*match self.placed(path, links) {
             Err(error) if error.errno() == Errno::NOENT => return Ok(None),
             other => other?,
@@ -223,9 +237,6 @@ impl Plfs {
         let Process { store, config, .. } = self.process.as_ref();
         let (store, read) = (store.clone(), superblock.clone());
         let found = Container::locate(store, read, path, &stat, &config.mounts)?;
-        let container = found.configured(config);
-        // For tools, which look at the logs.
-        log::carry_left(&container)?;
-        Ok(Some((container, superblock)))
+        Ok(Some((found.configured(config), superblock)))
     }
 }

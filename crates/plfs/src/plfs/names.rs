@@ -87,7 +87,8 @@ impl Plfs {
         }
         // A name that cannot be understood can still be removed; what it leaves is garbage for
         // `check`.
-        let found = self.container_to_change(path, Links::Stay).unwrap_or(None)?;
+        let find = || self.container_named(path, Links::Stay);
+        let found = self.let_in(path, Links::Stay, find).unwrap_or(None)?;
         let open = lock(&self.process.open).get(&found.0.identity).and_then(Weak::upgrade);
         if let Some(open) = open {
             // Who closes it meanwhile is the last to use it all the same.

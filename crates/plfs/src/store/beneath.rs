@@ -246,7 +246,36 @@ impl Inside {
     /// The descriptor of `dir`, between a root and a place whose directory is kept: by the way up,
     /// which is there whatever was renamed.
     pub fn above(&self, dir: &Path, flags: OFlags) -> Option<Result<OwnedFd>> {
-        let above = |anchor: &Anchor| {
+        let (fd, up) = self.way_up(dir)?;
+        let flags = flags | OFlags::CLOEXEC;
+        Some(retry_on_intr(|| rustix::fs::openat(fd, &up, flags, Mode::empty())))
+    }
+
+    /// Opens `rest` below the directory that [`Inside::above`] finds; `None` if it finds none.
+    fn by_way_up(
+        &self,
+        dir: &Path,
+        rest: &Path,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Option<Result<OwnedFd>> {
+        let (fd, up) = self.way_up(dir)?;
+        if !self.walk && !is_missing() && is_downward(rest) {
+            // In one step, but where that finds nothing: is it the way up that does?
+            let is_there = || retry_on_intr(|| rustix::fs::statat(fd, &up, AtFlags::empty()));
+            match openat2(fd, &up.join(rest), flags, mode, ResolveFlags::NO_SYMLINKS) {
+                None => {}
+                Some(Err(Errno::NOENT)) if is_there().is_err() => return None,
+                Some(opened) => return Some(opened),
+            }
+        }
+        let dir = BareFd::new(self.above(dir, DIR)?.ok()?);
+        Some(beneath(dir.as_fd(), rest, flags, mode, self.walk))
+    }
+
+    /// From where, and by which path of `..`, [`Inside::above`] goes to `dir`.
+    fn way_up(&self, dir: &Path) -> Option<(BorrowedFd<'_>, PathBuf)> {
+        let way = |anchor| {
             let fd = match self.keep {
                 Keep::Later { .. } => self.dir(anchor).ok()?,
                 _ => anchor.dir.get()?.as_fd(),
@@ -262,11 +291,9 @@ impl Inside {
                 .into_iter()
                 .chain(down.components().map(|_| Path::new("..")))
                 .collect();
-            Some(retry_on_intr(|| {
-                rustix::fs::openat(fd, &up, flags | OFlags::CLOEXEC, Mode::empty())
-            }))
+            Some((fd, up))
         };
-        self.anchors.iter().find_map(above)
+        self.anchors.iter().find_map(way)
     }
 
     fn dir<'a>(&self, anchor: &'a Anchor) -> Result<BorrowedFd<'a>> {
@@ -442,12 +469,11 @@ impl Inside {
 
     fn far_now(&self, anchor: &Anchor, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         // What lies beside the place is found by the way up, whatever was renamed above.
-        if let Some(rest) = rest_of(path, &anchor.at.guard)
-            && let Some(Ok(guard)) = self.above(&anchor.at.guard, DIR)
-        {
-            return beneath(BareFd::new(guard).as_fd(), rest, flags, mode, self.walk);
+        let rest = rest_of(path, &anchor.at.guard);
+        match rest.and_then(|rest| self.by_way_up(&anchor.at.guard, rest, flags, mode)) {
+            Some(opened) => opened,
+            None => self.far_by_path(anchor, path, flags, mode),
         }
-        self.far_by_path(anchor, path, flags, mode)
     }
 
     fn far_by_path(
@@ -652,7 +678,7 @@ pub fn beneath(
     mode: Mode,
     walk: bool,
 ) -> Result<OwnedFd> {
-    if !rest.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+    if !is_downward(rest) {
         return Err(Errno::XDEV);
     }
     let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
@@ -664,6 +690,10 @@ pub fn beneath(
         return opened;
     }
     by_parts(base, rest, flags, mode)
+}
+
+fn is_downward(path: &Path) -> bool {
+    path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 /// `None` if there is no such call.

@@ -109,8 +109,11 @@ impl PosixStore {
     /// Opens a file or directory.
     fn open_at(&self, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd> {
         match self.spot(path) {
-            Some(spot) if flags.contains(OFlags::DIRECTORY) => spot.open(flags, mode),
-            // Who opens a pipe that somebody planted would wait for ever.
+            // Who opens a pipe that somebody planted would wait for ever, but for one who opens it
+            // for reading and writing.
+            Some(spot) if flags.intersects(OFlags::DIRECTORY | OFlags::RDWR) || spot.is_kept() => {
+                spot.open(flags, mode)
+            }
             Some(spot) => match spot.open(flags | OFlags::NONBLOCK, mode) {
                 // Nobody reads and writes a log so: Lustre gives up where it should wait.
                 Ok(fd) => rustix::fs::fcntl_setfl(&fd, flags).map(|()| fd),

@@ -213,6 +213,11 @@ impl SharedPage {
         SharedPage::open(path, false, uid)
     }
 
+    /// [`SharedPage::peek`] for who tells a file that was never finished from none (NOENT).
+    pub fn find_file(path: &Path, uid: u32) -> Result<Option<SharedPage>> {
+        SharedPage::map(open(path, false, uid)?, path, false)
+    }
+
     /// For a page that was [looked at](SharedPage::peek): whether a live process has joined it.
     /// True too if that cannot be found out.
     pub fn has_members(&self) -> bool {
@@ -254,10 +259,13 @@ impl SharedPage {
 
     /// `None` without `create` if there is no page, or it was never finished.
     fn open(path: &Path, create: bool, uid: u32) -> Result<Option<SharedPage>> {
-        let file = match open(path, create, uid) {
-            Err(Errno::NOENT) if !create => return Ok(None),
-            other => other?,
-        };
+        match open(path, create, uid) {
+            Err(Errno::NOENT) if !create => Ok(None),
+            other => SharedPage::map(other?, path, create),
+        }
+    }
+
+    fn map(file: HighFd, path: &Path, create: bool) -> Result<Option<SharedPage>> {
         if !create && rustix::fs::fstat(file.as_fd())?.st_size == 0 {
             return Ok(None);
         }

@@ -265,9 +265,11 @@ impl LogSet {
     /// Removes what killed writers of a container left in shared memory. For a container that is
     /// gone.
     pub fn forget_page(container: &Container, dir: &Path) {
-        let (path, uid) = (page_path(container, dir), container.store.user());
-        if let Ok(Some(page)) = SharedPage::peek(&path, uid) {
-            remove_journals(&page);
+        let path = page_path(container, dir);
+        match SharedPage::find_file(&path, container.store.user()) {
+            Err(Errno::NOENT) => return,
+            Ok(Some(page)) => remove_journals(&page),
+            _ => {}
         }
         SharedPage::remove_file(&path);
     }
