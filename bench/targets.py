@@ -3,7 +3,7 @@
 
     targets.py [--targets 8] [--rate 40] [--ranks 8] [--mib 48] [--size-mib 1024] [--reps 3]
                [--dir DIR] [--build BUILD[,BUILD...]] [--cases alike,slow,slows,stalls] [--out JSON]
-               [--cold] [--deadline S] [--probe SIZE[,SIZE...]]
+               [--cold] [--deadline S] [--probe SIZE[,SIZE...]] [--expect]
 
 Makes the targets itself: loop-mounted ext4 file systems with a limit of their bandwidth each (blkio
 of cgroup v1), so it needs root. The limits hold for what is written back as well. Each rank writes
@@ -22,6 +22,8 @@ the target takes bytes again, so that all of them can be read and compared.
 --cold: each run has shared memory of its own, so that nobody knows anything of the targets.
 --probe: also with a probe of SIZE bytes for each target before the ranks begin (`plfs probe`), in
 memory of their own as well; its time counts as part of the run, and is shown.
+--expect: also with the file's bytes in PLFS_EXPECTED_BYTES, in memory of its own: who makes it
+probes with a hundredth of them, in the time of the run.
 """
 
 import argparse, os, shutil, subprocess, sys, tempfile, threading
@@ -84,6 +86,7 @@ def main():
     p.add_argument("--deadline", type=int, default=2)
     p.add_argument("--cold", action="store_true")
     p.add_argument("--probe", default="")
+    p.add_argument("--expect", action="store_true")
     p.add_argument("--out")
     a = p.parse_args()
     a.probe = [size for size in a.probe.split(",") if size]
@@ -115,6 +118,7 @@ def main():
                 )
                 doors = [*(["N-N by hand"] if case != "stalls" else []), *builds]
                 doors += [f"{build} probe {size}" for build in builds for size in a.probe]
+                doors += [f"{build} expecting" for build in builds if a.expect]
                 seconds = {door: [] for door in doors}
                 probes = {door: [] for door in doors}
                 for _ in range(a.reps):
@@ -152,8 +156,11 @@ def once(a, n1, targets, door, pieces, turn, rates, after):
     """Seconds of one write, and of the probe before it."""
     door, _, size = door.partition(" probe ")
     probe, env = 0, dict(os.environ, PLFS_WORKLOAD="shared")
-    memory = None
-    if a.cold or size:
+    memory, expects = None, door.endswith(" expecting")
+    if expects:
+        door = door.removesuffix(" expecting")
+        env["PLFS_EXPECTED_BYTES"] = str(pieces * a.ranks * 47001)
+    if a.cold or size or expects:
         memory = tempfile.mkdtemp(prefix="plfs-targets.", dir="/dev/shm")
         env["PLFS_SHARED_MEMORY"] = memory
     stalls = NOTHING in after

@@ -3077,6 +3077,39 @@ assert sum(s["bytes"] for s in d["streams"]) == d["written_bytes"] == sum(t["wri
     refuses 1 "is not a PLFS file" plfs explain sums
     refuses 1 "No such file" plfs explain m/absent
 }
+# Who makes a file of which it is said how long it gets measures its targets, if nobody has, with a
+# hundredth of that; and who does not say it, or has a target that is known, measures nothing.
+t_probe_comes_with_a_new_file() {
+    memory_of_its_own
+    make_federated 0
+    local made='
+import os, sys
+for name in sys.argv[1:]:
+    os.close(os.open("m/" + name, os.O_CREAT | os.O_WRONLY))
+print(os.getpid())'
+    make_files() { PLFS_WORKLOAD=shared plfs run --mount m --backend one --backend two -- python3 -c "$made" "$@"; }
+    local probes='print(*sorted({(t["probe"]["bytes"], t["probe"]["by"]["pid"]) if t.get("probe") else None for t in d["targets"]}))'
+    # A hundredth is less than a piece for each: no measurement.
+    PLFS_EXPECTED_BYTES=100000000 make_files a > pid
+    plfs explain --json m/a | json "$probes" > out
+    [ "$(< out)" = None ] || fail "$(< out)"
+    PLFS_EXPECTED_BYTES=300M fails make_files b 2> err
+    has "PLFS_EXPECTED_BYTES=300M is not a number" err
+    PLFS_EXPECTED_BYTES=314572800 make_files b c > pid
+    plfs explain --json m/b | json "$probes" > out
+    [ "$(< out)" = "(1048576, $(< pid))" ] || fail "$(< out), made by $(< pid)"
+    [ -z "$(find . -name '.plfs-probe*')" ]
+    # They are known now.
+    PLFS_EXPECTED_BYTES=314572800 make_files d > pid2
+    plfs explain --json m/d | json "$probes" > out2
+    cmp out out2
+    # One of a single target has nothing to choose.
+    rm -rf "$memory"/*
+    plfs layout --backends 0000 m > /dev/null
+    PLFS_EXPECTED_BYTES=314572800 make_files e > pid
+    plfs explain --json m/e | json "$probes" > out
+    [ "$(< out)" = None ] || fail "$(< out)"
+}
 # Of several that probe a target at the same time one does, and the others have what it found.
 # The storage is memory, and each append to it takes 50 ms: a busy disk says nothing for a second.
 t_probe_is_done_by_one() {

@@ -24,7 +24,7 @@ const INCLUDES_MAX: usize = 8;
 const INCLUDED_MAX: usize = 256;
 
 /// The settings: each is the variable of its name in capitals behind `PLFS_` (TUNING.md).
-pub const SETTINGS: [&str; 11] = [
+pub const SETTINGS: [&str; 12] = [
     "streams",
     "buffer_bytes",
     "index_bytes",
@@ -36,6 +36,7 @@ pub const SETTINGS: [&str; 11] = [
     "placement",
     "rates",
     "deadline_s",
+    "expected_bytes",
 ];
 
 /// A place in a file.

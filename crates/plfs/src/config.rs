@@ -95,6 +95,10 @@ pub struct Config {
     /// command (/sys/block/*/device/timeout). Nothing is lost by giving up too early, so there is
     /// no reason to wait for a server that fails over.
     pub deadline: Option<Duration>,
+    /// Bytes that a new file is to get, from all its writers. 0: nobody knows. If it has several
+    /// storage targets, and nothing recent is known of one, a hundredth of this measures that when
+    /// the file is made.
+    pub expected_bytes: u64,
     /// What new files are for, where neither their directory nor plfsrc says it.
     pub workload: Workload,
     /// What plfsrc says of directories; what variables say is taken out.
@@ -120,6 +124,7 @@ impl Default for Config {
             placement: Placement::Measured,
             rates: None,
             deadline: Some(DEADLINE),
+            expected_bytes: 0,
             workload: Workload::Auto,
             managed: Vec::new(),
             given: Vec::new(),
@@ -138,8 +143,8 @@ impl Config {
     /// `\`), `PLFS_STREAMS`, `PLFS_BUFFER_BYTES`, `PLFS_INDEX_BYTES`, `PLFS_SEGMENT_BYTES`,
     /// `PLFS_SYNC_ON_CLOSE` (1 or 0), `PLFS_COMPACT_BYTES`, `PLFS_SHARED_MEMORY` (a directory, or
     /// empty for none), `PLFS_CLOSE_TO_OPEN` (`refuse` or `one-node`), `PLFS_PLACEMENT`
-    /// (`measured`, `equal` or `cliff`), `PLFS_RATES` (a file, or empty for none) and
-    /// `PLFS_DEADLINE_S` (seconds, 0 for none).
+    /// (`measured`, `equal` or `cliff`), `PLFS_RATES` (a file, or empty for none),
+    /// `PLFS_DEADLINE_S` (seconds, 0 for none) and `PLFS_EXPECTED_BYTES` (0 for unknown).
     ///
     /// A value that is none of these, or not a number in its range, is an error that names the
     /// variable, or file, line and column: silently using another would be worse.
@@ -250,6 +255,7 @@ impl Config {
                 let seconds = number(0, 86_400)?;
                 self.deadline = (seconds > 0).then(|| Duration::from_secs(seconds));
             }
+            "expected_bytes" => self.expected_bytes = number(0, 1 << 60)?,
             // INVARIANT: all of the table are above.
             _ => return Err("is the value of no setting".into()),
         }
@@ -358,6 +364,7 @@ impl Config {
                 .as_ref()
                 .map_or(String::new(), |file| file.to_string_lossy().into_owned()),
             "deadline_s" => self.deadline.map_or(0, |deadline| deadline.as_secs()).to_string(),
+            "expected_bytes" => self.expected_bytes.to_string(),
             _ => String::new(),
         }
     }

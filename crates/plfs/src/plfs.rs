@@ -36,6 +36,7 @@ use crate::log::{self, Durability};
 use crate::logical::LogicalFile;
 use crate::packs::OpenPack;
 use crate::plain::PlainFile;
+use crate::probe::measure_for_new;
 use crate::process::{Mixer, OpenFiles, Process};
 use crate::spread as spread_names;
 use crate::store::writers::forget_process;
@@ -438,6 +439,7 @@ impl Plfs {
         self.made_one();
         let Superblock { uid, gid, mode, .. } = container.superblock;
         let container = container.opened(uid, gid);
+        measure_for_new(&self.process.store, &self.process.config, &container);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
         let path: Arc<Path> = path.into();

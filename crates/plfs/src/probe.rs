@@ -2,6 +2,7 @@
 //! this node have found them (docs/decisions/0028). And the choice between targets by who puts
 //! whole files on them (docs/decisions/0027).
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,14 +11,14 @@ use plfs_format::name;
 use plfs_placement::choose::{Measurement, Policy, Work, choose};
 
 use crate::config::Config;
-use crate::container::{Table, find_root, in_roots, path_of};
+use crate::container::{Container, Table, find_root, in_roots, path_of};
 use crate::error::{Error, Result};
-use crate::store::probe::{Appends, appends};
+use crate::store::probe::{Appends, PIECE, appends};
 use crate::store::rates::{Rates, Target};
 use crate::store::site::merge;
 use crate::store::{Directories, Errno, Kind, Latencies, Links, Probe, Store, TargetProvider};
 use crate::sync::plain::mpsc::{Receiver, RecvTimeoutError, channel};
-use crate::sync::{Arc, spawn_for_ever, thread};
+use crate::sync::{Arc, Mutex, lock, spawn_for_ever, thread};
 
 /// How long somebody waits beyond the time of a probe, for an append that does not end. Who waits
 /// for the probe of another process waits as long: that one began first.
@@ -28,11 +29,13 @@ const SAID: Duration = Duration::from_millis(100);
 const INSIDE_MAX: usize = 48;
 /// What is known for longer is measured anew before a choice that no later measurement corrects:
 /// the time in which it loses half of its weight for writers, too.
-const RECENT_NS: u64 = 30_000_000_000;
+const RECENT: Duration = Duration::from_secs(30);
 /// As long as such a probe lasts: every 30 s it is 1 % of a job's time.
 const CHOICE_TIME: Duration = Duration::from_millis(300);
 /// And what it writes at most, to each.
 const CHOICE_BYTES: u64 = 8 << 20;
+/// A probe for a new file writes one byte for so many of the file: 1 % of its time.
+const PROBED_PART: u64 = 100;
 /// How often who waits for the probe of another process looks.
 const LOOKS: Duration = Duration::from_millis(10);
 
@@ -71,6 +74,11 @@ pub struct TargetKnown {
     pub appends: Option<Latencies>,
     /// The last probe.
     pub probe: Option<Probe>,
+}
+
+/// Whether somebody has measured it a moment ago.
+fn is_recent(known: &TargetKnown) -> bool {
+    known.bytes_s.is_some() && u128::from(known.age_ns) < RECENT.as_nanos()
 }
 
 /// What came of the probe of a target.
@@ -178,7 +186,7 @@ pub fn choose_dirs(
     let known = known_of(store.as_ref(), config, dirs);
     let mut expected: Vec<_> = known
         .iter()
-        .map(|one| one.bytes_s.filter(|_| one.age_ns < RECENT_NS))
+        .map(|one| one.bytes_s.filter(|_| is_recent(one)))
         .zip(&known)
         .map(|(bytes_s, one)| bytes_s.map(|bytes_s| bytes_s / (one.writers + 1) as f64))
         .collect();
@@ -193,6 +201,45 @@ pub fn choose_dirs(
         };
     }
     (chosen(&expected, wanted), expected)
+}
+
+/// Measures the targets of a new file before its first byte, if the settings say how many it will
+/// get ([`Config::expected_bytes`]): those of which nobody of this node has measured anything in
+/// the last 30 s, with a hundredth of these bytes in all, 8 MiB each at most, for 0.3 s; a second
+/// more if one has stalled. Nothing where that is too little to measure them with. What cannot be
+/// measured, the writers find out with their own bytes.
+///
+/// Costs nothing if the file has one target or its bytes are not known, and else some lookups in
+/// shared memory.
+pub(crate) fn measure_for_new(store: &Arc<dyn Store>, config: &Config, container: &Container) {
+    // When this process measured a target, whatever came of it.
+    static MEASURED: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
+    if config.expected_bytes == 0 || config.shared_memory.is_none() {
+        return;
+    }
+    let root = container.root();
+    let place = |id: &u16| {
+        let path = container.backend_root(*id).ok()?;
+        let (backend, key) = (Some(*id), path.clone());
+        let root = (*id > 0).then(|| root.to_path_buf());
+        Some(TargetPlace { backend, root, path, key, inside: None, missing: None })
+    };
+    let backends = container.superblock.backends.iter();
+    let mut places = divided(store.as_ref(), backends.filter_map(place).collect());
+    let each = config.expected_bytes / PROBED_PART / places.len().max(1) as u64;
+    if places.len() < 2 || each < PIECE as u64 {
+        return;
+    }
+    let _ = tell_site(store, config, &places);
+    let keys: Vec<_> = places.iter().map(|place| place.key.clone()).collect();
+    let known = known_of(store.as_ref(), config, &keys);
+    let mut known = known.iter();
+    places.retain(|_| known.next().is_some_and(|one| !is_recent(one)));
+    let mut measured = lock(&MEASURED);
+    places.retain(|place| measured.get(&place.key).is_none_or(|then| then.elapsed() > RECENT));
+    measured.extend(places.iter().map(|place| (place.key.clone(), Instant::now())));
+    drop(measured);
+    let _ = probe(store, config, &places, each.min(CHOICE_BYTES), CHOICE_TIME);
 }
 
 /// The places of those that are chosen, ascending.

@@ -341,9 +341,9 @@ pub fn has_owner(names: &[Name]) -> bool {
 }
 
 /// Writes the summary if no owner is left, and before it a flat index if that is worth it; the last
-/// closer of a node calls it after it removed its open mark (FORMAT.md section 5),
-/// with the container's listing since, and its superblock open for reading and writing. What it sums
-/// up; `None` if it did not.
+/// closer of a node calls it after it removed its open mark (FORMAT.md section 5), with the
+/// container's listing since, and its superblock open for reading and writing. What it sums up;
+/// `None` if it did not.
 ///
 /// Where logs are lost, or nobody can tell now, the summary from before stays: it counts what is
 /// not there, which keeps `check` and `compact` from taking the data of the lost logs for garbage.
