@@ -3104,7 +3104,7 @@ print(os.getpid())'
     plfs explain --json m/d | json "$probes" > out2
     cmp out out2
     # One of a single target has nothing to choose.
-    rm -rf "$memory"/*
+    rm -rf "${memory:?}"/*
     plfs layout --backends 0000 m > /dev/null
     PLFS_EXPECTED_BYTES=314572800 make_files e > pid
     plfs explain --json m/e | json "$probes" > out
