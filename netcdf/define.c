@@ -514,6 +514,8 @@ int partitions_define(struct file *f, const MPI_Offset *align)
 	rc = agree(f->comm, rc);
 	for (int k = 0; k < f->parts && rc == NC_NOERR; k++)
 		f->partition[k].is_made = true;
+	if (rc == NC_NOERR)
+		rc = handles_open(f, false);
 	for (int i = 0; i < f->nvars; i++)
 		if (f->vars[i].is_cut && rc == NC_NOERR)
 			f->vars[i].is_defined = true, f->vars[i].is_stale = false;

@@ -186,6 +186,11 @@ void partition_paths(struct file *f, char **dirs);
 void group_of(const struct file *f, int k, int *first, int *count);
 /* The handle of this process, which knows of at least `records`. */
 int handle_of(struct file *f, int k, MPI_Offset records, int *ncid);
+/* Collective, before anybody writes: opens those that this process serves, or all of them, if they
+ * are on a file system in user space. Who opens a file reads its header, and the system reads on
+ * behind it; a client of ceph-fuse 16 that does so while other clients write there keeps the zeros
+ * that it found. */
+int handles_open(struct file *f, bool all);
 int handles_close(struct file *f);
 /* Bytes that the file has to have by what its header says, and that it has. */
 int extent_of(struct file *f, int k, int ncid, MPI_Offset *needed, MPI_Offset *present);

@@ -345,6 +345,8 @@ int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *nc
 		rc = variable_read(f, v);
 	if (rc == NC_NOERR)
 		rc = partitions_check(f);
+	if (rc == NC_NOERR && f->is_writable)
+		rc = handles_open(f, false);
 	if (rc != NC_NOERR) {
 		handles_close(f);
 		file_free(f);
@@ -423,9 +425,10 @@ int door_begin_indep_data(int ncid)
 {
 	struct file *f = file_of(ncid);
 	int rc = real->begin_indep_data(ncid);
-	if (f && rc == NC_NOERR)
-		f->mode = INDEPENDENT;
-	return rc;
+	if (!f || rc != NC_NOERR)
+		return rc;
+	f->mode = INDEPENDENT;
+	return f->is_writable ? handles_open(f, true) : rc;
 }
 
 int door_end_indep_data(int ncid)

@@ -1,10 +1,10 @@
 /* The files of a partitioned dataset, as processes have them open.
  *
- * Each process opens a partition for itself, when it first transfers something to it: those that
- * are delegates for it, or that call independently. So N processes open about N files, not N times
- * K, and a partition that one process serves is open nowhere else, which lets a file system cache
- * it. PnetCDF is told that it is alone (MPI_COMM_SELF), so every handle is in collective mode, and
- * any of its calls can be made at any time.
+ * Each process opens a partition for itself: those that are delegates for it before anybody writes,
+ * others that call independently when they first transfer something to it. So N processes open
+ * about N files, not N times K, and a partition that one process serves is open nowhere else, which
+ * lets a file system cache it. PnetCDF is told that it is alone (MPI_COMM_SELF), so every handle is
+ * in collective mode, and any of its calls can be made at any time.
  *
  * What a handle cannot know is how many records others have appended. The dataset does, by
  * agreement; a handle that is behind is opened anew, and the number in the file is raised before if
@@ -12,8 +12,10 @@
  * it does, the file never falls behind what had been agreed. */
 #include "door.h"
 
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 
 void group_of(const struct file *f, int k, int *first, int *count)
 {
@@ -107,6 +109,39 @@ int handle_of(struct file *f, int k, MPI_Offset records, int *ncid)
 			return rc;
 	}
 	return NC_EFILE;
+}
+
+/* Are partitions on a file system in user space, whose clients see each other's files? */
+static bool is_by_fuse(const struct file *f)
+{
+	struct statfs fs;
+	for (int k = 0; k < f->parts; k++) {
+		/* "ufs:/dir/file" is ROMIO's. */
+		const char *path = f->partition[k].path, *colon = strchr(path, ':'),
+			   *slash = strchr(path, '/');
+		path = colon && (!slash || colon < slash) ? colon + 1 : path;
+		if (statfs(path, &fs) == 0 && (unsigned)fs.f_type == FUSE_SUPER_MAGIC)
+			return true;
+	}
+	return false;
+}
+
+int handles_open(struct file *f, bool all)
+{
+	int rc = NC_NOERR, is_fuse = all && is_by_fuse(f);
+	if (f->ranks == 1)
+		return rc;
+	if (all && (PMPI_Allreduce(MPI_IN_PLACE, &is_fuse, 1, MPI_INT, MPI_MAX, f->comm) !=
+				   MPI_SUCCESS ||
+			   !is_fuse))
+		return rc;
+	for (int k = 0; rc == NC_NOERR && k < f->parts; k++) {
+		int first, count, ncid;
+		group_of(f, k, &first, &count);
+		if (all || (f->rank >= first && f->rank < first + count))
+			rc = handle_of(f, k, 0, &ncid);
+	}
+	return agree(f->comm, rc);
 }
 
 int handles_close(struct file *f)
