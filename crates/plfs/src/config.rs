@@ -96,7 +96,7 @@ pub struct Config {
     /// no reason to wait for a server that fails over.
     pub deadline: Option<Duration>,
     /// Bytes that a new file is to get, from all its writers. 0: nobody knows. If it has several
-    /// storage targets, and nothing recent is known of one, a hundredth of this measures that when
+    /// storage targets, and nothing recent is known of one, a 128th of this measures that when
     /// the file is made.
     pub expected_bytes: u64,
     /// What new files are for, where neither their directory nor plfsrc says it.

@@ -425,6 +425,10 @@ impl Plfs {
                 root,
                 path,
                 options.mode,
+                |planned| {
+                    let Process { store, config, .. } = self.process.as_ref();
+                    measure_for_new(store, config, root, &planned.backends);
+                },
             )
         };
         let made = match make(&self.root_for(path)?) {
@@ -439,7 +443,6 @@ impl Plfs {
         self.made_one();
         let Superblock { uid, gid, mode, .. } = container.superblock;
         let container = container.opened(uid, gid);
-        measure_for_new(&self.process.store, &self.process.config, &container);
         let key = container.identity;
         let reopens = mode & 0o600 == 0o600;
         let path: Arc<Path> = path.into();

@@ -11,9 +11,9 @@ use plfs_format::name;
 use plfs_placement::choose::{Measurement, Policy, Work, choose};
 
 use crate::config::Config;
-use crate::container::{Container, Table, find_root, in_roots, path_of};
+use crate::container::{Table, find_root, in_roots, path_of};
 use crate::error::{Error, Result};
-use crate::store::probe::{Appends, PIECE, appends};
+use crate::store::probe::{Appends, Limits, PIECE, appends};
 use crate::store::rates::{Rates, Target};
 use crate::store::site::merge;
 use crate::store::{Directories, Errno, Kind, Latencies, Links, Probe, Store, TargetProvider};
@@ -34,8 +34,9 @@ const RECENT: Duration = Duration::from_secs(30);
 const CHOICE_TIME: Duration = Duration::from_millis(300);
 /// And what it writes at most, to each.
 const CHOICE_BYTES: u64 = 8 << 20;
-/// A probe for a new file writes one byte for so many of the file: 1 % of its time.
-const PROBED_PART: u64 = 100;
+/// A probe for a new file writes one byte for so many of the file: less than 1 % of its time, with
+/// what others take that are slower.
+const PROBED_PART: u64 = 128;
 /// How often who waits for the probe of another process looks.
 const LOOKS: Duration = Duration::from_millis(10);
 
@@ -203,29 +204,36 @@ pub fn choose_dirs(
     (chosen(&expected, wanted), expected)
 }
 
-/// Measures the targets of a new file before its first byte, if the settings say how many it will
-/// get ([`Config::expected_bytes`]): those of which nobody of this node has measured anything in
-/// the last 30 s, with a hundredth of these bytes in all, 8 MiB each at most, for 0.3 s; a second
-/// more if one has stalled. Nothing where that is too little to measure them with. What cannot be
-/// measured, the writers find out with their own bytes.
+/// Measures the targets of a new file before it is there, if the settings say how many bytes it
+/// gets ([`Config::expected_bytes`]): those of which nobody of this node has measured anything
+/// in the last 30 s, with a 128th of these bytes in all, 8 MiB each at most, for 0.3 s and no
+/// longer than the fastest takes and a quarter of that; a second more if one has stalled.
+/// Nothing where that is too little to measure them with. What cannot be measured, the writers
+/// find out with their own bytes.
 ///
 /// Costs nothing if the file has one target or its bytes are not known, and else some lookups in
 /// shared memory.
-pub(crate) fn measure_for_new(store: &Arc<dyn Store>, config: &Config, container: &Container) {
+pub(crate) fn measure_for_new(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    root: &Path,
+    backends: &[u16],
+) {
     // When this process measured a target, whatever came of it.
     static MEASURED: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
     if config.expected_bytes == 0 || config.shared_memory.is_none() {
         return;
     }
-    let root = container.root();
+    let view = in_roots(store, [root]);
+    let dev = store.stat(root, Links::Follow).map_or(0, |stat| stat.dev);
+    let table = Table { store: view.as_ref(), root, dev };
     let place = |id: &u16| {
-        let path = container.backend_root(*id).ok()?;
+        let path = if *id > 0 { table.find(*id).ok()? } else { root.to_path_buf() };
         let (backend, key) = (Some(*id), path.clone());
         let root = (*id > 0).then(|| root.to_path_buf());
         Some(TargetPlace { backend, root, path, key, inside: None, missing: None })
     };
-    let backends = container.superblock.backends.iter();
-    let mut places = divided(store.as_ref(), backends.filter_map(place).collect());
+    let mut places = divided(store.as_ref(), backends.iter().filter_map(place).collect());
     let each = config.expected_bytes / PROBED_PART / places.len().max(1) as u64;
     if places.len() < 2 || each < PIECE as u64 {
         return;
@@ -239,7 +247,8 @@ pub(crate) fn measure_for_new(store: &Arc<dyn Store>, config: &Config, container
     places.retain(|place| measured.get(&place.key).is_none_or(|then| then.elapsed() > RECENT));
     measured.extend(places.iter().map(|place| (place.key.clone(), Instant::now())));
     drop(measured);
-    let _ = probe(store, config, &places, each.min(CHOICE_BYTES), CHOICE_TIME);
+    let limits = Limits::of_fastest(each.min(CHOICE_BYTES), CHOICE_TIME);
+    let _ = probe_within(store, config, &places, limits);
 }
 
 /// The places of those that are chosen, ascending.
@@ -279,13 +288,23 @@ pub fn probe(
     bytes: u64,
     time: Duration,
 ) -> Vec<Probed> {
+    probe_within(store, config, targets, Limits::new(bytes, time))
+}
+
+fn probe_within(
+    store: &Arc<dyn Store>,
+    config: &Config,
+    targets: &[TargetPlace],
+    limits: Limits,
+) -> Vec<Probed> {
     let rates = config.shared_memory.as_deref().and_then(|dir| Rates::of(dir, store.user()));
-    let end = Instant::now() + time + GRACE + SAID;
+    let limits = Arc::new(limits);
+    let end = Instant::now() + limits.time + GRACE + SAID;
     let started: Vec<_> = targets
         .iter()
         .map(|place| match &place.missing {
             Some(error) => Err(error.clone()),
-            None => start(store, rates.clone(), place, bytes, time),
+            None => start(store, rates.clone(), place, limits.clone()),
         })
         .collect();
     let waited = started.into_iter().zip(targets).map(|(started, place)| {
@@ -334,13 +353,12 @@ fn start(
     store: &Arc<dyn Store>,
     rates: Option<Arc<Rates>>,
     place: &TargetPlace,
-    bytes: u64,
-    time: Duration,
+    limits: Arc<Limits>,
 ) -> Result<Receiver<Probed>> {
     let (say, said) = channel();
     let (of, store) = (place.clone(), store.clone());
     let run = move || {
-        let probed = one(store.as_ref(), rates.as_deref(), &of, bytes, time);
+        let probed = one(store.as_ref(), rates.as_deref(), &of, &limits);
         let _ = say.send(probed.unwrap_or_else(Probed::Failed));
     };
     match spawn_for_ever("plfs-probe", run) {
@@ -355,8 +373,7 @@ fn one(
     store: &dyn Store,
     rates: Option<&Rates>,
     place: &TargetPlace,
-    bytes: u64,
-    time: Duration,
+    limits: &Limits,
 ) -> Result<Probed> {
     let path = &place.path;
     if let (Some(id), Some(root)) = (place.backend, &place.root) {
@@ -379,7 +396,7 @@ fn one(
         if let Ok(turn) = turn {
             break turn;
         }
-        if waited > time + GRACE {
+        if waited > limits.time + GRACE {
             return Err(Error::refused(
                 Errno::BUSY,
                 "probe",
@@ -395,7 +412,7 @@ fn one(
     let cannot = |errno| Error::Io { op: "probe", path: path.to_path_buf(), errno };
     let provider = store.targets(path);
     let inside = place.inside.map(|number| (store, provider.as_ref(), number));
-    let done = appends(&dir, inside, bytes, time).map_err(cannot)?;
+    let done = appends(&dir, inside, limits).map_err(cannot)?;
     let found = result(&done, known);
     if let Some((rates, target)) = known {
         rates.book(target, &found);

@@ -24,7 +24,8 @@ use crate::sync::{Arc, plain};
 
 /// Makes a container below `root` and links it to `path`. `mode` is cut by the umask; a root with
 /// the set-group-id bit gives its group. What the directory of `path` says in its layout goes
-/// before what `config` says. Gives the open superblock too.
+/// before what `config` says. Gives the open superblock too. `before` is told what that will say,
+/// when nothing of the file is there: other processes of the node that make it wait.
 ///
 /// Io with EEXIST if `path` exists (a dangling symlink counts); nothing is left behind then.
 /// [`Error::CloseToOpen`] and [`Error::Unfit`] where the file system is not fit for PLFS. Costs
@@ -36,6 +37,7 @@ pub fn create_laid_out(
     root: &Path,
     path: &Path,
     mode: u32,
+    before: impl FnOnce(&Superblock),
 ) -> Result<(Container, Arc<dyn StoreFile>)> {
     // Processes of a node that all create the same file take turns: one builds a container, the
     // others find its name.
@@ -53,6 +55,7 @@ pub fn create_laid_out(
     let store = &store.inside(places(root, uuid), Keep::WhenUsed).unwrap_or_else(|| store.clone());
     let mut superblock = planned.superblock(store, config, root, path, uuid)?;
     superblock.mode = mode;
+    before(&superblock);
     let dir = container_dir(root, uuid);
     make_dir(store.as_ref(), root, &dir, dir_mode(mode))?;
     let super_path = dir.join(name::SUPER);
@@ -191,7 +194,7 @@ pub(crate) fn create(
     path: &Path,
     mode: u32,
 ) -> Result<(Container, Arc<dyn StoreFile>)> {
-    create_laid_out(store, config, &Layouts::default(), root, path, mode)
+    create_laid_out(store, config, &Layouts::default(), root, path, mode, |_| ())
 }
 
 /// The ids of the backends that a layout names, all fit to be written to.

@@ -12,6 +12,7 @@ use super::limit::size_limit;
 use super::machine::random_u64;
 use super::posix::BareFd;
 use super::{Errno, Open, Result, Store, TargetProvider};
+use crate::sync::plain::atomic::{AtomicU64, Ordering};
 
 /// Bytes of an append. 512 KiB: what fills a request of disks and of network file systems, and
 /// small enough that a second of a slow target has several.
@@ -20,6 +21,42 @@ pub(crate) const PIECE: usize = 512 << 10;
 const ALIGNED: usize = 4096;
 /// Names of files that cannot be made without one, for the moment until they are removed.
 const NAMED: &str = ".plfs-probe.";
+
+/// How much a probe appends to each of its targets.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    /// Bytes.
+    bytes: u64,
+    /// How long that may take.
+    pub time: Duration,
+    /// How long it may take since one target got all its bytes, nanoseconds.
+    since_first: Option<AtomicU64>,
+}
+
+impl Limits {
+    /// Up to `bytes`, for `time` at most.
+    pub(crate) fn new(bytes: u64, time: Duration) -> Limits {
+        Limits { bytes, time, since_first: None }
+    }
+
+    /// The same, but nobody takes longer than the fastest one and a quarter of that: what is slower
+    /// is known well enough then.
+    pub(crate) fn of_fastest(bytes: u64, time: Duration) -> Limits {
+        Limits { since_first: Some(AtomicU64::new(u64::MAX)), ..Limits::new(bytes, time) }
+    }
+
+    fn is_over(&self, took: Duration) -> bool {
+        let first = self.since_first.as_ref().map_or(u64::MAX, |ns| ns.load(Ordering::Relaxed));
+        took >= self.time || took.as_nanos() >= u128::from(first)
+    }
+
+    fn has_all(&self, took: Duration) {
+        if let Some(first) = &self.since_first {
+            let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+            first.fetch_min(ns.saturating_add(ns / 4), Ordering::Relaxed);
+        }
+    }
+}
 
 /// What the appends of a probe did.
 #[derive(Clone, Debug)]
@@ -37,36 +74,31 @@ pub(crate) struct Appends {
 /// A target inside a directory, and who can make files on it.
 pub(crate) type Inside<'a> = (&'a dyn Store, &'a dyn TargetProvider, u16);
 
-/// Appends up to `size` bytes to a file in `dir`, `on` a target inside it if one is given, for
-/// `time` at most: it ends after the first append that ends later. The file has no name; where that
+/// Appends within `limits` to a file in `dir`, `on` a target inside it if one is given: it ends
+/// after the first append that ends later. The file has no name; where that
 /// cannot be it has one for a moment, which the next probe removes if this one was killed in it.
 ///
 /// Errors are what the storage said: NOSPC, ROFS, ACCESS and the like.
-pub(crate) fn appends(
-    dir: &Path,
-    on: Option<Inside<'_>>,
-    size: u64,
-    time: Duration,
-) -> Result<Appends> {
+pub(crate) fn appends(dir: &Path, on: Option<Inside<'_>>, limits: &Limits) -> Result<Appends> {
     super::learn_size_limit();
-    let size = size.min(size_limit()).max(1);
+    let size = limits.bytes.min(size_limit()).max(1);
     reap(dir);
     let memory = vec![0x5a; PIECE + ALIGNED];
     let skew = memory.as_ptr().align_offset(ALIGNED).min(ALIGNED);
     let piece = &memory[skew..skew + PIECE];
-    match open(dir, on, OFlags::DIRECT).and_then(|file| run(&file, piece, size, time, false)) {
+    match open(dir, on, OFlags::DIRECT).and_then(|file| run(&file, piece, size, limits, false)) {
         // The file system has no O_DIRECT, or wants more than we know.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => {
-            run(&open(dir, on, OFlags::empty())?, piece, size, time, true)
+            run(&open(dir, on, OFlags::empty())?, piece, size, limits, true)
         }
         other => other,
     }
 }
 
-fn run(file: &BareFd, piece: &[u8], size: u64, time: Duration, cached: bool) -> Result<Appends> {
+fn run(file: &BareFd, piece: &[u8], size: u64, limits: &Limits, cached: bool) -> Result<Appends> {
     let begun = Instant::now();
     let mut done = Appends { bytes: 0, took: Duration::ZERO, each: Vec::new(), cached };
-    while done.bytes < size && done.took < time {
+    while done.bytes < size && !limits.is_over(done.took) {
         // Whole blocks, whatever was asked for.
         let left = (size - done.bytes).next_multiple_of(ALIGNED as u64);
         let part = &piece[..usize::try_from(left).unwrap_or(PIECE).min(PIECE)];
@@ -85,6 +117,9 @@ fn run(file: &BareFd, piece: &[u8], size: u64, time: Duration, cached: bool) -> 
             // The last block of a file system that is nearly full.
             return Err(Errno::NOSPC);
         }
+    }
+    if done.bytes >= size {
+        limits.has_all(done.took);
     }
     Ok(done)
 }
@@ -167,7 +202,7 @@ mod tests {
         std::fs::write(dir.0.join(".plfs-probe.4194300.0"), b"x").unwrap();
         std::fs::write(dir.0.join(".plfs-probe.1.0"), b"x").unwrap();
         for (size, bytes) in [(3 << 20, 3_u64 << 20), (1, 4096), (600 << 10, 600 << 10)] {
-            let done = appends(&dir.0, None, size, Duration::from_secs(10)).unwrap();
+            let done = appends(&dir.0, None, &Limits::new(size, Duration::from_secs(10))).unwrap();
             assert_eq!(
                 (done.bytes, done.each.len()),
                 (bytes, bytes.div_ceil(PIECE as u64) as usize)
@@ -183,14 +218,16 @@ mod tests {
     fn time_is_a_bound() {
         let dir = Dir::new();
         let begun = Instant::now();
-        let done = appends(&dir.0, None, u64::MAX / 2, Duration::from_millis(20)).unwrap();
+        let done =
+            appends(&dir.0, None, &Limits::new(u64::MAX / 2, Duration::from_millis(20))).unwrap();
         assert!(done.bytes > 0 && begun.elapsed() < Duration::from_secs(10));
     }
 
     #[test]
     fn what_the_storage_says_is_said() {
         let gone = Path::new("/dev/shm/plfs-no-such-directory");
-        assert_eq!(appends(gone, None, 1, Duration::from_secs(1)).unwrap_err(), Errno::NOENT);
-        assert!(appends(Path::new("/proc"), None, 1, Duration::from_secs(1)).is_err());
+        let one = Limits::new(1, Duration::from_secs(1));
+        assert_eq!(appends(gone, None, &one).unwrap_err(), Errno::NOENT);
+        assert!(appends(Path::new("/proc"), None, &one).is_err());
     }
 }
