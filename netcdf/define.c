@@ -502,8 +502,12 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 
 int partitions_define(struct file *f, const MPI_Offset *align)
 {
-	int rc = handles_close(f);
-	PMPI_Barrier(f->comm);
+	/* PnetCDF moves and fills as many records as the file says. */
+	int rc = agree(f->comm, handles_close(f));
+	if (rc == NC_NOERR && f->is_named)
+		rc = records_agree(f, 0);
+	if (rc == NC_NOERR)
+		rc = records_settle(f);
 	for (int k = 0; rc == NC_NOERR && k < f->parts; k++) {
 		int first, count;
 		group_of(f, k, &first, &count);
@@ -514,13 +518,11 @@ int partitions_define(struct file *f, const MPI_Offset *align)
 	rc = agree(f->comm, rc);
 	for (int k = 0; k < f->parts && rc == NC_NOERR; k++)
 		f->partition[k].is_made = true;
-	if (rc == NC_NOERR)
-		rc = handles_open(f, false);
 	for (int i = 0; i < f->nvars; i++)
 		if (f->vars[i].is_cut && rc == NC_NOERR)
 			f->vars[i].is_defined = true, f->vars[i].is_stale = false;
 	f->is_written = true;
-	return rc;
+	return rc == NC_NOERR ? handles_open(f, false) : rc;
 }
 
 /* --- are they what the master says? --- */

@@ -425,27 +425,29 @@ int door_begin_indep_data(int ncid)
 {
 	struct file *f = file_of(ncid);
 	int rc = real->begin_indep_data(ncid);
-	if (!f || rc != NC_NOERR)
-		return rc;
-	f->mode = INDEPENDENT;
-	return f->is_writable ? handles_open(f, true) : rc;
+	if (f && rc == NC_NOERR)
+		f->mode = INDEPENDENT;
+	/* All ranks, whatever became of one. */
+	int opened = f && f->is_writable ? handles_open(f, true) : NC_NOERR;
+	return rc != NC_NOERR ? rc : opened;
 }
 
 int door_end_indep_data(int ncid)
 {
 	struct file *f = file_of(ncid);
 	int rc = real->end_indep_data(ncid);
-	if (!f || rc != NC_NOERR)
-		return rc;
-	f->mode = COLLECTIVE;
-	return records_agree(f, 0);
+	if (f && rc == NC_NOERR)
+		f->mode = COLLECTIVE;
+	int agreed = f ? records_agree(f, 0) : NC_NOERR;
+	return rc != NC_NOERR ? rc : agreed;
 }
 
 int door_sync_numrecs(int ncid)
 {
 	struct file *f = file_of(ncid);
 	int rc = real->sync_numrecs(ncid);
-	return f && rc == NC_NOERR ? records_agree(f, 0) : rc;
+	int agreed = f ? records_agree(f, 0) : NC_NOERR;
+	return rc != NC_NOERR ? rc : agreed;
 }
 
 static int each_handle(struct file *f, int (*call)(int))
@@ -466,6 +468,8 @@ int door_sync(int ncid)
 	if (!f || f->mode == DEFINE)
 		return rc;
 	int result = each_handle(f, real->sync), agreed = records_agree(f, 0);
+	if (agreed == NC_NOERR)
+		agreed = records_settle(f);
 	return rc != NC_NOERR ? rc : result != NC_NOERR ? result : agreed;
 }
 

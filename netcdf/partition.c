@@ -84,6 +84,9 @@ static int records_known(int ncid, MPI_Offset *records)
 int handle_of(struct file *f, int k, MPI_Offset records, int *ncid)
 {
 	struct partition *p = &f->partition[k];
+	/* What is there has not been made by this dataset: it is somebody else's. */
+	if (!p->is_made)
+		return NC_ENOENT;
 	for (int attempt = 0; attempt < 3; attempt++) {
 		if (p->handle < 0) {
 			int rc = real->open(MPI_COMM_SELF, p->path,
@@ -138,7 +141,8 @@ int handles_open(struct file *f, bool all)
 	for (int k = 0; rc == NC_NOERR && k < f->parts; k++) {
 		int first, count, ncid;
 		group_of(f, k, &first, &count);
-		if (all || (f->rank >= first && f->rank < first + count))
+		if (f->partition[k].is_made &&
+			(all || (f->rank >= first && f->rank < first + count)))
 			rc = handle_of(f, k, 0, &ncid);
 	}
 	return agree(f->comm, rc);
@@ -201,6 +205,28 @@ int extent_of(struct file *f, int k, int ncid, MPI_Offset *needed, MPI_Offset *p
 	return rc;
 }
 
+static bool has_records(const struct file *f, int k)
+{
+	bool has = false;
+	for (int v = 0; v < f->nvars; v++)
+		has |= f->vars[v].is_cut && f->vars[v].is_record && f->vars[v].is_defined &&
+		       k < f->vars[v].parts;
+	return has;
+}
+
+int records_settle(struct file *f)
+{
+	int rc = NC_NOERR;
+	for (int k = 0; k < f->parts && rc == NC_NOERR; k++) {
+		int first, count;
+		group_of(f, k, &first, &count);
+		if (f->rank == first && f->partition[k].is_made && f->records > 0 &&
+			has_records(f, k))
+			rc = settle(f, k, f->records, 0);
+	}
+	return agree(f->comm, rc);
+}
+
 int partitions_settle(struct file *f)
 {
 	int rc = NC_NOERR;
@@ -209,12 +235,8 @@ int partitions_settle(struct file *f)
 		group_of(f, k, &first, &count);
 		if (f->rank != first || !f->partition[k].is_made)
 			continue;
-		bool has_records = false;
-		for (int v = 0; v < f->nvars; v++)
-			has_records |= f->vars[v].is_cut && f->vars[v].is_record &&
-				       k < f->vars[v].parts;
-		int ncid, result = has_records && f->records > 0 ? settle(f, k, f->records, 0)
-								 : NC_NOERR;
+		int ncid, result = has_records(f, k) && f->records > 0 ? settle(f, k, f->records, 0)
+								       : NC_NOERR;
 		MPI_Offset needed = 0, present = 0;
 		if (result == NC_NOERR)
 			result = handle_of(f, k, 0, &ncid);

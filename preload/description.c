@@ -106,40 +106,39 @@ static bool is_of_process(const struct arena *a)
 }
 
 /* Goes on without the descriptors of own arenas: with the number `only`, which the caller closes,
- * or all, which are closed. */
+ * or all, which are closed. The lock is held, and the numbers (plfs_door_hold_numbers). */
 static bool give_up(int only)
 {
 	bool gives = false;
-	fd_lock();
-	for (int i = atomic_load(&arena_count); i-- > 0;) {
+	for (int i = atomic_load(&arena_count); !atomic_load(&is_looked_for) && i-- > 0;) {
 		struct arena *a = &arenas[i];
 		if (!a->is_own || !is_of_process(a) || (only >= 0 && atomic_load(&a->fd) != only))
 			continue;
 		int fd = atomic_exchange(&a->fd, -1);
-		/* Who looks for it says so before. */
-		if (atomic_load(&is_looked_for)) {
-			atomic_store(&a->fd, fd);
-			continue;
-		}
 		if (only < 0)
 			RAW(SYS_close, (long)fd);
 		gives = true;
 	}
 	if (gives)
 		wants_file = given_up++ < GIVEN_UP_MAX;
-	fd_unlock();
 	return gives;
 }
 
 bool description_gives_up(void)
 {
-	return give_up(-1);
+	if (atomic_load(&is_looked_for))
+		return false;
+	fd_lock();
+	bool is_held = plfs_door_hold_numbers(), gives = is_held && give_up(-1);
+	if (is_held)
+		plfs_door_release_numbers();
+	fd_unlock();
+	return gives;
 }
 
 bool description_leaves(int fd)
 {
 	bool is_left = false;
-	fd_lock();
 	for (int i = atomic_load(&arena_count); i-- > 0 && !is_left;) {
 		struct arena *a = &arenas[i];
 		if (!is_of_process(a) || atomic_load(&a->fd) != fd)
@@ -151,7 +150,6 @@ bool description_leaves(int fd)
 		if (is_left && inheriting > 0)
 			RAW(SYS_fcntl, (long)a->fd, (long)F_SETFD, 0L);
 	}
-	fd_unlock();
 	return is_left || give_up(fd);
 }
 

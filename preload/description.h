@@ -101,7 +101,7 @@ bool description_owns_fd(int fd);
 
 /* The number of an arena is to be another file's: the arena has another one from here on, or none
  * if none is free, as after description_gives_up. The caller puts the other file there, or closes
- * the number. False: it cannot be. */
+ * the number; it has fd_lock and the numbers. False: it cannot be. */
 bool description_leaves(int fd);
 
 /* The table is full: closes the descriptors of this process's arenas. What was opened before is not

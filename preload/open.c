@@ -974,6 +974,9 @@ static int dup_to_number(int from, int to, int flags, bool three)
 {
 	if (door_thread.inside)
 		return three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
+	/* In this order: who makes an arena, or forks, has the lock while libplfs opens something.
+	 */
+	fd_lock();
 	bool is_held = plfs_door_hold_numbers();
 	int fd = -1;
 	/* To the application the number of one of libplfs's descriptors is free. EBUSY is what dup2
@@ -985,8 +988,11 @@ static int dup_to_number(int from, int to, int flags, bool three)
 		fd = three ? REAL(dup3)(from, to, flags) : REAL(dup2)(from, to);
 	if (fd < 0 && is_left)
 		RAW(SYS_close, (long)to);
+	int saved = errno;
 	if (is_held)
 		plfs_door_release_numbers();
+	fd_unlock();
+	errno = saved;
 	return fd;
 }
 

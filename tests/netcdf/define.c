@@ -213,6 +213,47 @@ static void opened_before_written(void)
 	t_free(&info);
 }
 
+/* Two ranks append by themselves, and each wrote the number of records that it knew: a definition
+ * after that moved as many as the last one had said, and the others were zeros; and who opened the
+ * dataset after a sync saw as many. */
+static void appended_by_two(void)
+{
+	if (ranks < 2)
+		return;
+	MPI_Info info = t_hints(2, NULL);
+	int ncid, again, dims[2], v, w, row[8];
+	MPI_Offset length, start[2] = {rank ? 3 : 9, 0}, count[2] = {1, 8};
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+	FINE(ncmpi_def_dim(ncid, "t", NC_UNLIMITED, &dims[0]));
+	FINE(ncmpi_def_dim(ncid, "x", 8, &dims[1]));
+	FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+	FINE(ncmpi_enddef(ncid));
+	FINE(ncmpi_begin_indep_data(ncid));
+	for (int i = 0; i < 8; i++)
+		row[i] = (int)start[0] * 100 + i;
+	if (rank == 0)
+		FINE(ncmpi_put_vara_int(ncid, v, start, count, row));
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 1)
+		FINE(ncmpi_put_vara_int(ncid, v, start, count, row));
+	FINE(ncmpi_end_indep_data(ncid));
+	FINE(ncmpi_sync(ncid));
+	FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, MPI_INFO_NULL, &again));
+	FINE(ncmpi_inq_dimlen(again, dims[0], &length));
+	SAME(length, 10);
+	FINE(ncmpi_close(again));
+	FINE(ncmpi_redef(ncid));
+	FINE(ncmpi_def_var(ncid, "w", NC_INT, 2, dims, &w));
+	FINE(ncmpi_enddef(ncid));
+	start[0] = 9;
+	memset(row, 0, sizeof row);
+	FINE(ncmpi_get_vara_int_all(ncid, v, start, count, row));
+	SAME(row[0], 900);
+	SAME(row[7], 907);
+	FINE(ncmpi_close(ncid));
+	t_free(&info);
+}
+
 /* What hints may not say. */
 static void refusals(void)
 {
@@ -264,6 +305,7 @@ int main(int argc, char **argv)
 	attributes(3);
 	attributes(8);
 	opened_before_written();
+	appended_by_two();
 	refusals();
 	removals();
 	MPI_Finalize();
