@@ -89,7 +89,8 @@ static int move_up(int fd)
 	return (int)high;
 }
 
-/* Other programs may look for descriptions of this process: it starts some, or sends files. */
+/* Other programs may look for descriptions of this process: it has made some. Set with the lock
+ * held, before the first tag. */
 static _Atomic bool is_looked_for;
 
 /* The own arenas have lost their descriptors. Files that are opened later get an arena with one, if
@@ -297,7 +298,6 @@ int64_t description_tag_of(const struct description *d)
 
 bool description_tag_lock(struct description *d, int lock_fd)
 {
-	atomic_store(&is_looked_for, true);
 	int64_t tag = description_tag_of(d);
 	return tag >= 0 && RAW(SYS_lseek, (long)lock_fd, tag, (long)SEEK_SET) == tag;
 }
@@ -382,10 +382,16 @@ void description_drop_unused(void)
 	atomic_store(&arena_count, kept);
 }
 
-void description_inherit(bool yes)
+void description_is_looked_for(void)
 {
 	fd_lock();
 	atomic_store(&is_looked_for, true);
+	fd_unlock();
+}
+
+void description_inherit(bool yes)
+{
+	fd_lock();
 	inheriting += yes ? 1 : -1;
 	for (int i = atomic_load(&arena_count); (yes || inheriting == 0) && i-- > 0;) {
 		struct arena *a = &arenas[i];

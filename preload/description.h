@@ -105,8 +105,8 @@ bool description_owns_fd(int fd);
 bool description_leaves(int fd);
 
 /* The table is full: closes the descriptors of this process's arenas. What was opened before is not
- * found by another program any more, so not if the process has started any, or sent files. False:
- * nothing was closed. */
+ * found by another program any more, so not if the process has made any. False: nothing was closed.
+ */
 bool description_gives_up(void);
 
 /* Takes over the descriptor of an arena that the program before exec had, if fd is one. */
@@ -114,6 +114,10 @@ bool description_take_arena(int fd);
 
 /* Closes what description_take_arena took and nobody needed. */
 void description_drop_unused(void);
+
+/* Another program is about to be made, which finds descriptions by their tags: from here on arenas
+ * keep their descriptors. */
+void description_is_looked_for(void);
 
 /* Does exec leave the arenas open? */
 void description_inherit(bool yes);

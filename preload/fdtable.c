@@ -445,6 +445,7 @@ int64_t fd_pass_packed(int fd, struct ofd *o)
 int fd_share_descriptions(void)
 {
 	fd_count_fork();
+	description_is_looked_for();
 	int limit = atomic_load(&fd_limit), failed = 0;
 	for (int fd = 0; fd < limit; fd++) {
 		/* The position of a reader is the kernel's as it is. */

@@ -456,8 +456,7 @@ static int child_opens(const struct child *child, int i)
 static int child_closes(int fd)
 {
 	struct rlimit limit;
-	/* To the program it is free. */
-	if (description_owns_fd(fd) || RAW(SYS_close, (long)fd) == 0)
+	if (RAW(SYS_close, (long)fd) == 0)
 		return 0;
 	int failed = errno;
 	RAW(SYS_prlimit64, 0L, (long)RLIMIT_NOFILE, NULL, &limit);
@@ -466,9 +465,6 @@ static int child_closes(int fd)
 
 static int child_duplicates(int fd, int to)
 {
-	/* The program finds the arena at another number of its own table. */
-	if (fd != to && description_owns_fd(to))
-		RAW(SYS_fcntl, (long)to, (long)F_DUPFD, 3L);
 	if (fd != to)
 		return RAW(SYS_dup3, (long)fd, (long)to, 0L) < 0 ? errno : 0;
 	long flags = RAW(SYS_fcntl, (long)fd, (long)F_GETFD);
