@@ -496,8 +496,14 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 	PMPI_Comm_rank(comm, &rank);
 	if (rc != NC_NOERR && rank == 0)
 		say(f, "partition %d, %s, cannot be defined: %s", k, p->path, other.strerror(rc));
+	MPI_Offset needed = 0, present = 0;
+	if (rc == NC_NOERR && rank == 0)
+		rc = extent_of(f, k, ncid, &needed, &present);
 	int closed = rc == NC_NOERR ? real->close(ncid) : real->abort(ncid);
-	return rc == NC_NOERR ? closed : rc;
+	if (rc == NC_NOERR)
+		rc = closed;
+	/* Until all of it is written, reads get zeros, as in the middle of one file. */
+	return rc == NC_NOERR && present < needed ? settle(f, k, 0, needed) : rc;
 }
 
 int partitions_define(struct file *f, const MPI_Offset *align)

@@ -194,6 +194,8 @@ int handles_open(struct file *f, bool all);
 int handles_close(struct file *f);
 /* Bytes that the file has to have by what its header says, and that it has. */
 int extent_of(struct file *f, int k, int ncid, MPI_Offset *needed, MPI_Offset *present);
+/* Raises the number of records in a file, which has a record dimension, and the file's size. */
+int settle(struct file *f, int k, MPI_Offset records, MPI_Offset size);
 /* Collective: the number of records in each file is at least what has been agreed. Handles write
  * the one that they know, which of two ranks that append at the same time is one's own. */
 int records_settle(struct file *f);

@@ -497,6 +497,22 @@ static void tell_times(struct file *f)
 			f->path, f->parts, f->ranks, -most[2], most[0], most[1]);
 }
 
+/* Closes the partitions, which have what was written. */
+static int partitions_leave(struct file *f)
+{
+	int rc = records_agree(f, records_of(f));
+	int written = f->is_writable && f->is_written, any = 0;
+	PMPI_Allreduce(&written, &any, 1, MPI_INT, MPI_MAX, f->comm);
+	int result = handles_close(f);
+	rc = rc == NC_NOERR ? result : rc;
+	PMPI_Barrier(f->comm);
+	if (any)
+		result = partitions_settle(f);
+	tell_times(f);
+	result = agree(f->comm, result);
+	return rc == NC_NOERR ? result : rc;
+}
+
 int door_close(int ncid)
 {
 	struct file *f = file_of(ncid);
@@ -514,31 +530,26 @@ int door_close(int ncid)
 		requests_drop(f);
 		rc = rc == NC_NOERR ? NC_EPENDING : rc;
 	}
-	int result = records_agree(f, records_of(f));
-	rc = rc == NC_NOERR ? result : rc;
-	int written = f->is_writable && f->is_written, any = 0;
-	PMPI_Allreduce(&written, &any, 1, MPI_INT, MPI_MAX, f->comm);
-	result = handles_close(f);
-	rc = rc == NC_NOERR ? result : rc;
-	PMPI_Barrier(f->comm);
-	if (any)
-		result = partitions_settle(f);
-	tell_times(f);
-	result = agree(f->comm, result);
+	int result = partitions_leave(f);
 	rc = rc == NC_NOERR ? result : rc;
 	file_free(f);
 	result = real->close(ncid);
 	return rc == NC_NOERR ? result : rc;
 }
 
+/* What was being defined is given up. What was written before stays, as PnetCDF has it. */
 int door_abort(int ncid)
 {
 	struct file *f = file_of(ncid);
+	int rc = NC_NOERR;
 	if (f) {
-		handles_close(f);
+		requests_drop(f);
+		if (!f->is_undefined)
+			rc = partitions_leave(f);
 		file_free(f);
 	}
-	return real->abort(ncid);
+	int result = real->abort(ncid);
+	return rc == NC_NOERR ? result : rc;
 }
 
 int door_inq_file_info(int ncid, MPI_Info *info)

@@ -49,8 +49,7 @@ static int write_records(MPI_File fh, int format, MPI_Offset records)
 										     : NC_EWRITE;
 }
 
-/* Raises the number of records in a file, which has a record dimension, and the file's size. */
-static int settle(struct file *f, int k, MPI_Offset records, MPI_Offset size)
+int settle(struct file *f, int k, MPI_Offset records, MPI_Offset size)
 {
 	MPI_File fh;
 	if (PMPI_File_open(MPI_COMM_SELF, f->partition[k].path, MPI_MODE_RDWR, f->info, &fh) !=
@@ -178,8 +177,7 @@ int extent_of(struct file *f, int k, int ncid, MPI_Offset *needed, MPI_Offset *p
 		/* All are cut variables. */
 		for (int v = 0; v < f->nvars; v++) {
 			const struct variable *var = &f->vars[v];
-			if (!var->is_cut || !var->is_defined || k >= var->parts ||
-				var->ids[k] != id)
+			if (!var->is_cut || k >= var->parts || var->ids[k] != id)
 				continue;
 			MPI_Offset at = 0, bytes = var->size, low, length;
 			part_of(var, k, &low, &length);

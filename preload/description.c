@@ -2,6 +2,7 @@
 #include "description.h"
 
 #include "door.h"
+#include "fdtable.h"
 
 #include <linux/futex.h>
 #include <string.h>
@@ -14,8 +15,10 @@
 #define ARENA_FIRST ((size_t)256 << 10)
 #define ARENA_MORE ((size_t)4 << 20)
 
-/* The most arenas that a process uses: its own and those of its ancestors. */
-#define ARENAS_MAX 64
+/* The most arenas that a process uses: its own, and those of ancestors that it has files of. */
+#define ARENAS_MAX 256
+
+#define ARENA_NAME "plfs-descriptions"
 
 static const char magic[8] = "plfsofd2";
 
@@ -32,6 +35,7 @@ _Static_assert(sizeof(struct description) >= sizeof(struct head), "the head take
 struct arena {
 	_Atomic int fd; /* -1: memory without a descriptor */
 	bool is_own;	/* made by this process */
+	bool is_used;
 	uint32_t id;
 	uint32_t places;
 	struct description *base;
@@ -164,7 +168,7 @@ static bool has_much_room(void)
 /* A file of this length in memory. -1: there can be none. */
 static int make_file(size_t bytes)
 {
-	int fd = (int)RAW(SYS_memfd_create, "plfs-descriptions", (long)MFD_CLOEXEC);
+	int fd = (int)RAW(SYS_memfd_create, ARENA_NAME, (long)MFD_CLOEXEC);
 	if (fd < 0)
 		return -1;
 	struct rlimit limit;
@@ -370,16 +374,43 @@ bool description_take_arena(int fd)
 	return true;
 }
 
-void description_drop_unused(void)
+void description_take_arena_at(const char *path)
+{
+	static const char IS_ARENA[] = "/memfd:" ARENA_NAME " (deleted)";
+	char target[sizeof IS_ARENA];
+	long n = RAW(SYS_readlinkat, AT_FDCWD, path, target, sizeof target);
+	if (n != sizeof IS_ARENA - 1 || memcmp(target, IS_ARENA, (size_t)n) != 0)
+		return;
+	int fd = (int)RAW(SYS_openat, AT_FDCWD, path, (long)(O_RDWR | O_CLOEXEC));
+	fd = fd < 0 ? fd : move_up(fd);
+	if (fd >= 0 && !description_take_arena(fd))
+		RAW(SYS_close, (long)fd);
+}
+
+/* The others go. */
+static void keep_used(void)
 {
 	int kept = 0;
 	for (int i = 0; i < atomic_load(&arena_count); i++) {
-		if (arenas[i].base)
-			arenas[kept++] = arenas[i];
-		else
-			RAW(SYS_close, (long)arenas[i].fd);
+		struct arena *a = &arenas[i];
+		if (a->is_used) {
+			own = own == i ? kept : own;
+			arenas[kept++] = *a;
+			continue;
+		}
+		if (a->base)
+			RAW(SYS_munmap, a->base, a->places * sizeof *a->base);
+		if (a->fd >= 0)
+			RAW(SYS_close, (long)a->fd);
 	}
 	atomic_store(&arena_count, kept);
+}
+
+void description_drop_unused(void)
+{
+	for (int i = atomic_load(&arena_count); i-- > 0;)
+		arenas[i].is_used = arenas[i].base;
+	keep_used();
 }
 
 void description_is_looked_for(void)
@@ -427,8 +458,19 @@ void description_after_fork_in_child(void)
 	own = -1;
 	inheriting = 0;
 	process = (pid_t)RAW(SYS_getpid);
-	for (int i = atomic_load(&arena_count); i-- > 0;)
+	bool is_enough = atomic_load(&arena_count) < ARENAS_MAX / 2;
+	for (int i = atomic_load(&arena_count); i-- > 0;) {
 		arenas[i].is_own = false;
+		arenas[i].is_used = is_enough;
+	}
+	for (int fd = atomic_load(&fd_limit); !is_enough && fd-- > 0;) {
+		struct ofd *o = atomic_load(&fd_table[fd]);
+		struct arena *a = o && !entry_is_marked(o) ? arena_of(o->shared) : NULL;
+		if (a)
+			a->is_used = true;
+	}
+	if (!is_enough)
+		keep_used();
 	atomic_store(&forking, 0);
 }
 

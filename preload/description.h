@@ -112,6 +112,9 @@ bool description_gives_up(void);
 /* Takes over the descriptor of an arena that the program before exec had, if fd is one. */
 bool description_take_arena(int fd);
 
+/* The same of what `path` of /proc leads to. */
+void description_take_arena_at(const char *path);
+
 /* Closes what description_take_arena took and nobody needed. */
 void description_drop_unused(void);
 
@@ -127,7 +130,8 @@ void description_inherit(bool yes);
 void description_before_fork(void);
 void description_after_fork(void);
 
-/* In the child of a fork: it takes descriptions from an arena of its own. */
+/* In the child of a fork: it takes descriptions from an arena of its own. Of many it keeps those
+ * that it has files of. */
 void description_after_fork_in_child(void);
 
 #endif

@@ -314,8 +314,10 @@ void path_moved(void);
 /* Writes and gives the path of /proc that leads to what is open as `fd`. */
 #define FD_PATH_ROOM sizeof "/proc/thread-self/fd/2147483647"
 char *fd_path(char path[FD_PATH_ROOM], int fd);
+/* The same of what the parent process has open. */
+char *fd_path_of_parent(char path[FD_PATH_ROOM], int fd);
 /* Opens the directory of those paths. */
-int open_fd_paths(void);
+int open_fd_paths(bool of_parent);
 
 /* Is ./plfs.d, which `plfs run` takes if nobody names a directory, still to be made? */
 extern _Atomic bool default_dir_waits;

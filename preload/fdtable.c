@@ -349,7 +349,10 @@ void ofd_set_flags(struct ofd *o, int flags)
 
 void ofd_learn_kernel_flags(struct ofd *o, int fd)
 {
-	/* The placeholder of a container that went in a message has those of F_SETFL. */
+	/* The placeholder of a container that went in a message has those of F_SETFL; not what it
+	 * came in the place of. */
+	if (atomic_load(&o->shared->is_sent) && writes_base(fd))
+		return;
 	const int kernels = OFD_IS_PLAIN(o) ? ~0 : O_APPEND | O_NONBLOCK;
 	fd_hold_numbers();
 	int flags = fd_is_at(fd, o) ? (int)RAW(SYS_fcntl, (long)fd, (long)F_GETFL) : -1;

@@ -170,11 +170,12 @@ static inline bool ofd_position_is_kernels(struct ofd *o)
 }
 
 /* Another program may have changed the flags of a plain file that it shares with us: those are the
- * kernel's, as its position is. */
+ * kernel's, as its position is. So are those of a placeholder that went in a message. */
 void ofd_learn_kernel_flags(struct ofd *o, int fd);
 static inline void ofd_learn_flags(struct ofd *o, int fd)
 {
-	if (ofd_position_is_kernels(o))
+	if (ofd_position_is_kernels(o) ||
+		atomic_load_explicit(&o->shared->is_sent, memory_order_relaxed))
 		ofd_learn_kernel_flags(o, fd);
 }
 

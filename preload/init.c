@@ -260,9 +260,51 @@ int adopt_passed(int fd)
 	return 0;
 }
 
+/* Calls `call` for each open descriptor, of this process or of its parent. */
+static void for_each_descriptor(bool of_parent, void (*call)(int))
+{
+	int dir = open_fd_paths(of_parent);
+	if (dir < 0)
+		return;
+	char buf[1024];
+	long n;
+	while ((n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
+		for (long at = 0; at < n;) {
+			struct dirent64 *e = (struct dirent64 *)(buf + at);
+			at += e->d_reclen;
+			int fd = e->d_name[0] >= '0' && e->d_name[0] <= '9' ? atoi(e->d_name) : dir;
+			if (fd != dir)
+				call(fd);
+		}
+	RAW(SYS_close, dir);
+}
+
+static void take_of_parent(int fd)
+{
+	char path[FD_PATH_ROOM];
+	description_take_arena_at(fd_path_of_parent(path, fd));
+}
+
+/* Has fd a tag, and nothing is there to say which place in the file it stands for? A list of
+ * posix_spawn, which libc does, can close the descriptor of an arena or put another file at its
+ * number. The parent has it still. */
+static bool is_lost(int fd)
+{
+	static bool is_asked;
+	struct stat st;
+	if (!description_is_tagged(fd) || fd_access_said(fd) >= 0 || REAL(fstat)(fd, &st) < 0 ||
+		!(stat_may_be_name(&st) || stat_is_stand_in(&st)) || lock_may_be_passed(fd))
+		return false;
+	if (!description_of(fd) && !is_asked)
+		for_each_descriptor(is_asked = true, take_of_parent);
+	return !description_of(fd);
+}
+
 /* At the start, when there are no other threads: one that cannot be adopted is no file. */
 static void adopt_inherited_one(int fd)
 {
+	if (is_lost(fd))
+		make_unreadable(fd);
 	if (adopt_passed(fd) == 0)
 		return;
 	RAW(SYS_close, (long)fd);
@@ -286,38 +328,19 @@ static void look_at(int fd)
 		description_take_arena(fd);
 }
 
-/* Calls `call` for each open descriptor. */
-static void for_each_descriptor(void (*call)(int))
-{
-	int dir = open_fd_paths();
-	if (dir < 0)
-		return;
-	char buf[1024];
-	long n;
-	while ((n = RAW(SYS_getdents64, dir, buf, sizeof buf)) > 0)
-		for (long at = 0; at < n;) {
-			struct dirent64 *e = (struct dirent64 *)(buf + at);
-			at += e->d_reclen;
-			int fd = e->d_name[0] >= '0' && e->d_name[0] <= '9' ? atoi(e->d_name) : dir;
-			if (fd != dir)
-				call(fd);
-		}
-	RAW(SYS_close, dir);
-}
-
 /* The last part of the start. */
 static void adopt_inherited(void)
 {
 	int saved = errno;
-	for_each_descriptor(look_at);
+	for_each_descriptor(false, look_at);
 	if (any_names) {
-		for_each_descriptor(adopt_inherited_one);
+		for_each_descriptor(false, adopt_inherited_one);
 		/* As the program before exec held what it had read or written. */
 		PLFS(plfs_door_hold_all());
 	}
 	/* Before anything opens and closes one. One for flock looks like a name at first. */
 	if (any_names || any_locks)
-		for_each_descriptor(lock_adopt);
+		for_each_descriptor(false, lock_adopt);
 	description_drop_unused();
 	errno = saved;
 }

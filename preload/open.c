@@ -1088,7 +1088,7 @@ static int close_plain(unsigned first, unsigned last)
 	/* What another thread of libplfs's has for a moment it would close once more, when the
 	 * number is the program's. */
 	bool is_held = plfs_door_hold_numbers();
-	int dir = open_fd_paths();
+	int dir = open_fd_paths(false);
 	char buf[1024];
 	long n;
 	bool again = dir >= 0;

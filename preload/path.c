@@ -21,24 +21,39 @@ static char *put(char *at, const char *text)
 	return at;
 }
 
-char *fd_path(char path[FD_PATH_ROOM], int fd)
+/* snprintf takes more stack than a call of ours may. */
+static char *put_number(char *at, int number)
 {
-	/* snprintf takes more stack than a call of ours may. */
 	char digits[10];
 	int n = 0;
-	for (unsigned left = (unsigned)fd; n == 0 || left > 0; left /= 10)
+	for (unsigned left = (unsigned)number; n == 0 || left > 0; left /= 10)
 		digits[n++] = (char)('0' + left % 10);
-	char *at = put(put(path, own_proc), "/fd/");
 	while (n > 0)
 		*at++ = digits[--n];
-	*at = 0;
+	return at;
+}
+
+static char *put_parent(char *at)
+{
+	return put(put_number(put(at, "/proc/"), (int)RAW(SYS_getppid)), "/fd");
+}
+
+char *fd_path(char path[FD_PATH_ROOM], int fd)
+{
+	*put_number(put(put(path, own_proc), "/fd/"), fd) = 0;
 	return path;
 }
 
-int open_fd_paths(void)
+char *fd_path_of_parent(char path[FD_PATH_ROOM], int fd)
+{
+	*put_number(put(put_parent(path), "/"), fd) = 0;
+	return path;
+}
+
+int open_fd_paths(bool of_parent)
 {
 	char path[FD_PATH_ROOM];
-	*put(put(path, own_proc), "/fd") = 0;
+	*(of_parent ? put_parent(path) : put(put(path, own_proc), "/fd")) = 0;
 	return (int)RAW(SYS_openat, AT_FDCWD, path, (long)(O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 

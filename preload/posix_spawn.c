@@ -493,7 +493,7 @@ static int child_moves(struct child *child, int i)
  * until a pass closes nothing. */
 static int child_closes_from(const struct child *child, int least)
 {
-	int dir = open_fd_paths();
+	int dir = open_fd_paths(false);
 	if (dir < 0)
 		return errno;
 	char buf[1024];

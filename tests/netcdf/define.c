@@ -254,6 +254,55 @@ static void appended_by_two(void)
 	t_free(&info);
 }
 
+/* An abort after data was written left partitions that were shorter than their headers say, and the
+ * dataset could not be opened. Reads of what nobody had written were of memory that nobody had set,
+ * where a conversion was needed. */
+static void given_up(void)
+{
+	MPI_Info info = t_hints(3, NULL);
+	int ncid, dims[3], v, w, row[8], nothing = 0;
+	double all[72];
+	MPI_Offset length, start[3] = {2, 0, 0}, count[3] = {1, 1, 8}, last[2] = {8, 0};
+	for (int i = 0; i < 8; i++)
+		row[i] = 70 + i;
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+	FINE(ncmpi_def_dim(ncid, "t", NC_UNLIMITED, &dims[0]));
+	FINE(ncmpi_def_dim(ncid, "y", 9, &dims[1]));
+	FINE(ncmpi_def_dim(ncid, "x", 8, &dims[2]));
+	FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims + 1, &v));
+	FINE(ncmpi_def_var(ncid, "w", NC_INT, 3, dims, &w));
+	FINE(ncmpi_enddef(ncid));
+	memset(all, 0x41, sizeof all);
+	FINE(ncmpi_get_var_double_all(ncid, v, all));
+	for (int i = 0; i < 72; i++)
+		nothing += all[i] == 0;
+	FINE(ncmpi_begin_indep_data(ncid));
+	FINE(ncmpi_get_var_double(ncid, v, all));
+	for (int i = 0; i < 72; i++)
+		nothing += all[i] == 0;
+	SAME(nothing, 144);
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == ranks - 1) {
+		FINE(ncmpi_put_vara_int(ncid, v, last, count + 1, row));
+		FINE(ncmpi_put_vara_int(ncid, w, start, count, row));
+	}
+	FINE(ncmpi_abort(ncid));
+	FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, MPI_INFO_NULL, &ncid));
+	FINE(ncmpi_inq_dimlen(ncid, dims[0], &length));
+	SAME(length, 3);
+	FINE(ncmpi_get_var_double_all(ncid, v, all));
+	SAME(all[63], 0);
+	SAME(all[71], 77);
+	memset(row, 0, sizeof row);
+	FINE(ncmpi_get_vara_int_all(ncid, w, start, count, row));
+	SAME(row[7], 77);
+	start[1] = 8;
+	FINE(ncmpi_get_vara_int_all(ncid, w, start, count, row));
+	SAME(row[7], 0);
+	FINE(ncmpi_close(ncid));
+	t_free(&info);
+}
+
 /* What hints may not say. */
 static void refusals(void)
 {
@@ -306,6 +355,7 @@ int main(int argc, char **argv)
 	attributes(8);
 	opened_before_written();
 	appended_by_two();
+	given_up();
 	refusals();
 	removals();
 	MPI_Finalize();

@@ -3,7 +3,7 @@
  * says; the number of the memory that descriptions are in goes to whom the program gives it. */
 #include "t.h"
 
-#include <dirent.h>
+#include <spawn.h>
 #include <sys/resource.h>
 
 #define LIMIT 200
@@ -84,7 +84,7 @@ static void plain(void)
 /* A program that it starts has the position still. */
 static void with_container(char *self)
 {
-	int fd = ten_bytes("f"), null = open("/dev/null", O_RDWR), memory = number_of_memory();
+	int fd = ten_bytes("c"), null = open("/dev/null", O_RDWR), memory = number_of_memory();
 	/* What fails leaves it there. */
 	WANT(dup2(LIMIT - 1, memory) == -1 && errno == EBADF);
 	memory = number_of_memory();
@@ -95,7 +95,21 @@ static void with_container(char *self)
 	pid_t child = fork();
 	if (child == 0)
 		_exit(execl(self, self, "child", number, NULL));
-	WANT(reap(child) == 0 && lseek(fd, 0, SEEK_CUR) == 6 && close(fd) == 0);
+	WANT(reap(child) == 0 && lseek(fd, 0, SEEK_CUR) == 6);
+
+	/* So has one that starts with all numbers closed, or with another file at this one: it
+	 * wrote near 2^40. */
+	char *const argv[] = {self, "child", number, NULL};
+	posix_spawn_file_actions_t closes, replaces;
+	posix_spawn_file_actions_init(&closes);
+	for (int to = fd + 1; to < LIMIT; to++)
+		posix_spawn_file_actions_addclose(&closes, to);
+	posix_spawn_file_actions_init(&replaces);
+	posix_spawn_file_actions_adddup2(&replaces, null, number_of_memory());
+	WANT(posix_spawn(&child, self, &closes, NULL, argv, environ) == 0 && reap(child) == 0);
+	WANT(lseek(fd, 0, SEEK_CUR) == 8);
+	WANT(posix_spawn(&child, self, &replaces, NULL, argv, environ) == 0 && reap(child) == 0);
+	WANT(lseek(fd, 0, SEEK_CUR) == 10 && close(fd) == 0);
 }
 
 int main(int argc, char **argv)

@@ -8,6 +8,7 @@
 
 #define FORKS 500
 #define PIECES 3
+#define GENERATIONS 150
 
 static _Atomic int done;
 
@@ -40,6 +41,19 @@ static void *change_directory(void *failed)
 	return NULL;
 }
 
+/* A process kept the memory of the positions of all before it, each with a memory of its own, and
+ * had no room for more than 64. All write by one descriptor. */
+static int generations(int trail, int left)
+{
+	int own = open("own", O_RDWR | O_CREAT, 0644);
+	if (own < 0 || write(own, "1", 1) != 1 || close(own) < 0 || write(trail, "2", 1) != 1)
+		return 1;
+	pid_t child = left > 0 ? fork() : -1;
+	if (child == 0)
+		_exit(generations(trail, left - 1));
+	return child > 0 ? reap(child) : left;
+}
+
 int main(void)
 {
 	pthread_t thread, other;
@@ -60,5 +74,9 @@ int main(void)
 	R(stayed);
 	R(failed);
 	R(wrong);
+	int trail = open("trail", O_RDWR | O_CREAT, 0644);
+	fflush(stdout);
+	R(generations(trail, GENERATIONS));
+	R(lseek(trail, 0, SEEK_CUR));
 	return 0;
 }
