@@ -933,7 +933,7 @@ impl File {
             let stat = plain.file().stat().at("stat", &self.path)?;
             let find = || Ok(self.look(plain)?.then_some(()));
             let is_begun = || base::is_begun(&**plain.file(), &stat);
-            if base::when_made(&stat, find, is_begun)?.is_none() {
+            if stat.nlink <= 1 || base::when_made(find, is_begun)?.is_none() {
                 return Ok(());
             }
         }

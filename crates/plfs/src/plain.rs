@@ -60,6 +60,8 @@ pub(crate) struct PlainFile {
     /// It stays plain for ever: nothing is noted, and nobody looks.
     is_pinned: AtomicBool,
     noted: Mutex<Noted>,
+    /// A look has waited for who made the container, or had no need to.
+    has_waited: AtomicBool,
     /// One look at a time: what it has taken of `noted` is in nobody's log before it is done.
     looking: Mutex<()>,
     /// Threads share the descriptor that carries the gate, so that does not part them.
@@ -165,6 +167,7 @@ impl PlainFile {
             place: RwLock::new(Place::Here),
             is_pinned: AtomicBool::new(false),
             noted: Mutex::default(),
+            has_waited: AtomicBool::new(false),
             looking: Mutex::default(),
             cutting: Mutex::default(),
             opened: Mutex::default(),
@@ -263,7 +266,14 @@ impl PlainFile {
                 if (stat.dev, stat.ino) != self.identity {
                     return Ok(None);
                 }
-                let found = base::find_decided(&process.store, &decision, &stat, path, mounts)?;
+                let store = &process.store;
+                let find = || base::find_decided(store, &decision, &stat, path, mounts);
+                // Who makes it has the processor meanwhile, and what would be written in place has
+                // to be handed over.
+                let is_waited_for = self.has_waited.swap(true, Ordering::Relaxed);
+                let is_begun =
+                    || !is_waited_for && base::is_being_made(store.as_ref(), &decision, &stat);
+                let found = base::when_made(find, is_begun)?;
                 // Without `base`, too, it had a container. What is in P would be old bytes.
                 let is_its = matches!(decision, Decision::Container { ino, .. } if ino == stat.ino);
                 let is_nameless = is_its && stat.nlink == 0;
@@ -411,7 +421,7 @@ impl PlainFile {
             }
             if let Some(root_of_own) = &root {
                 let Process { config, layouts, .. } = process;
-                match base::promote(store, config, layouts, file, path, root_of_own) {
+                match base::promote(store, config, layouts, file, path, root_of_own, || ()) {
                     // Who only reads it cannot lock the gate, and waits for who makes it.
                     Err(error) if error.errno() == Errno::BADF => root = None,
                     other => drop(other?),

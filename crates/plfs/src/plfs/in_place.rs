@@ -57,9 +57,10 @@ impl Plfs {
             OtherWriter::Closed => false,
             OtherWriter::Unknown => is_young(),
         };
+        let is_begun = stat.nlink > 1 && base::is_begun(file.as_ref(), stat);
         if is_kept
-            && (is_short && has_others || options.writers == Writers::Several)
-            && (stat.nlink <= 1 || base::is_begun(file.as_ref(), stat))
+            && ((is_short || is_begun) && has_others || options.writers == Writers::Several)
+            && (stat.nlink <= 1 || is_begun)
             && let Some(logical) = self.promote(file.as_ref(), stat, path)?
         {
             let handle = File::new(logical, Arc::from(path), access);
@@ -130,10 +131,12 @@ impl Plfs {
         // Its owner alone may, for whom a mount acts.
         let of_owner = store.for_owner(stat.uid, stat.gid);
         let store = of_owner.as_ref().unwrap_or(store);
-        let Some((container, summary)) = base::promote(store, config, layouts, file, path, &root)?
-        else {
-            return Ok(None);
+        // Who writes it in place looks, and waits until it is made.
+        let flag = || {
+            self.process.writers().inspect(|writers| writers.flag((stat.dev, stat.ino)));
         };
+        let made = base::promote(store, config, layouts, file, path, &root, flag)?;
+        let Some((container, summary)) = made else { return Ok(None) };
         self.made_one();
         let container = Arc::new(container.configured(config).opened(stat.uid, stat.gid));
         let logical = self.process.share(container, summary, &Arc::from(path));

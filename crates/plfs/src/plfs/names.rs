@@ -385,8 +385,10 @@ impl Plfs {
             _ => false,
         };
         let follow = |(container, _): (Container, _)| container::follow_base(&container, None);
-        match base::when_made(&stat, find, is_begun).and_then(|found| found.map_or(Ok(()), follow))
-        {
+        if stat.nlink <= 1 {
+            return Ok(());
+        }
+        match base::when_made(find, is_begun).and_then(|found| found.map_or(Ok(()), follow)) {
             // Who has taken his own right to look leaves it to who makes the container.
             Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),
             other => other,
