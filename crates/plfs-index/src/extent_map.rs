@@ -997,8 +997,8 @@ mod tests {
         assert_eq!((at, row.more), (100_034_500, 0));
     }
 
-    /// Processes that write in turns, and whose first pieces lie in a file that was plain then: each
-    /// piece that was read was looked up (4 KiB reads took a fifth longer).
+    /// Processes that write in turns, and whose first pieces lie in a file that was plain then:
+    /// each piece that was read was looked up (4 KiB reads took a fifth longer).
     #[test]
     fn a_run_that_is_not_flat_is_a_row_up_to_what_is_newer() {
         let mut map = ExtentMap::new();

@@ -90,9 +90,9 @@ pub fn is_begun(file: &dyn StoreFile, stat: &Stat) -> bool {
 /// him, 16 ms at most. It takes him 1 ms where nobody disturbs him; with eight writers on two
 /// processors, all of which wrote in place or made it as well, it took 12.
 ///
-/// Who has changed mode or owner of a file, and took it for plain, needs that: who makes a container
-/// links the base before he looks at these, and again when it is whole; but he can only follow if
-/// the file is still his. One with a single link needs nothing.
+/// Who has changed mode or owner of a file, and took it for plain, needs that: who makes it links
+/// the base before he looks at these, and again when it is whole; but he can only follow if the file
+/// is still his. One with a single link needs nothing.
 pub fn when_made<T>(
     find: impl Fn() -> Result<Option<T>>,
     is_begun: impl Fn() -> bool,
