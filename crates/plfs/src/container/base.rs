@@ -91,8 +91,8 @@ pub fn is_begun(file: &dyn StoreFile, stat: &Stat) -> bool {
 /// processors, all of which wrote in place or made it as well, it took 12.
 ///
 /// Who has changed mode or owner of a file, and took it for plain, needs that: who makes it links
-/// the base before he looks at these, and again when it is whole; but he can only follow if the file
-/// is still his. One with a single link needs nothing.
+/// the base before he looks at these, and again when it is whole; but he can only follow if the
+/// file is still his. One with a single link needs nothing.
 pub fn when_made<T>(
     find: impl Fn() -> Result<Option<T>>,
     is_begun: impl Fn() -> bool,
