@@ -853,6 +853,30 @@ EOF
     plfs cat m/sent | cmp - <(printf aaaaabbbbbbbbbb)
 }
 
+# Of eight processes that began to write a new file on a machine that had other work, too, the first
+# had written more than 1 MiB before the second could open it: one file of four stayed plain, and
+# took eight times as long. A new file has no old bytes, so it may be longer.
+t_a_new_file_of_many_bytes_becomes_a_container() {
+    mkdir m
+    plfs layout --workload auto m > out
+    plfs run --mount m -- python3 - << 'EOF'
+import os, subprocess, sys
+other = "import os, sys; f = os.open(sys.argv[1], os.O_RDWR); os.pwrite(f, b'bb', 2); os.close(f)"
+for name, length in (("new", 64 << 20), ("long", (64 << 20) + 1), ("small", 2 << 20)):
+    f = os.open("m/" + name, os.O_RDWR | os.O_CREAT, 0o644)
+    os.ftruncate(f, length)
+    os.pwrite(f, b"aaaa", 0)
+    subprocess.run([sys.executable, "-c", other, "m/" + name], check=True)
+    os.close(f)
+EOF
+    [ "$(stat -c %W m/long)" -gt 0 ] # else nobody knows that it is new
+    [ "$(plfs ls -l m | awk '{ print $1, $NF }' | xargs)" = "plain m/long promoted m/new promoted m/small" ]
+    for name in new long small; do
+        plfs cat "m/$name" > all
+        cmp -n 5 all <(printf 'aabb\0')
+    done
+}
+
 t_plain_files_are_named_and_their_containers_are_healthy() {
     mkdir m
     plfs layout --workload auto m > out

@@ -84,8 +84,8 @@ pub use log::CommitHorizon;
 pub use packs::{OpenPack, PackPlace, STAND_IN_BEGINS, STAND_IN_BYTES, STAND_IN_HEAD, StandIn};
 pub use plain::{LOOK_BYTES, Written};
 pub use plfs::{
-    FileStat, NameFile, OpenOptions, Opened, PROMOTE_BYTES, Place, Plfs, REPACK_SETTLES, Repacked,
-    Small, Writers, link_text_of, may_be_logical,
+    FileStat, NameFile, OpenOptions, Opened, Place, Plfs, REPACK_SETTLES, Repacked, Small, Writers,
+    is_too_long_to_promote, link_text_of, may_be_logical,
 };
 pub use plfs_format::attribute::{Decision, NAME as ATTRIBUTE_NAME};
 pub use plfs_format::backend::State as BackendState;

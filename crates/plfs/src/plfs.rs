@@ -10,6 +10,7 @@ mod repack;
 mod small;
 mod spread;
 
+pub use in_place::is_too_long_to_promote;
 pub use repack::{REPACK_SETTLES, Repacked};
 pub use small::Small;
 pub use spread::{Place, link_text_of};
@@ -175,10 +176,6 @@ fn packed_stat(pack: &OpenPack, name: &[u8]) -> Result<FileStat> {
     let stat = pack.stat(name)?.stat(pack.container().identity);
     Ok(FileStat { stat, totals: None })
 }
-
-/// A plain file that is longer is not promoted unless its directory says that it is shared: a
-/// program without PLFS that reads it would get old bytes, and no error. 1 MiB.
-pub const PROMOTE_BYTES: u64 = 1 << 20;
 
 /// A name that was copied without PLFS, and its container was not, reads what is there as long as
 /// that is what it was. To write there would be to write to the original.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 
 use plfs_core::store::{Errno, PosixFile, Size, Stat, StoreFile, Time, stat_of};
-use plfs_core::{Access, File, NameFile, OpenOptions, PROMOTE_BYTES};
+use plfs_core::{Access, File, NameFile, OpenOptions, is_too_long_to_promote};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 
 use super::{
@@ -172,10 +172,10 @@ impl Door {
     }
 
     /// The plain file that the kernel may read by itself (SEMANTICS F20): a long one, which hardly
-    /// ever becomes a container, since this handle would not see it. Shorter ones the kernel
-    /// caches, which is as fast.
+    /// ever becomes a container, since this handle would not see it. Others the kernel caches,
+    /// which is as fast.
     fn kernel_may_read(file: &File, stat: &Stat) -> Option<Arc<dyn StoreFile>> {
-        file.plain_file().filter(|_| stat.len > PROMOTE_BYTES)
+        file.plain_file().filter(|plain| is_too_long_to_promote(plain.as_ref(), stat.len))
     }
 
     /// Whether the kernel, which reads a plain file by itself for another handle, may use it for

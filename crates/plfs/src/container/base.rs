@@ -22,12 +22,12 @@ use super::directory::Layouts;
 use super::layout::{Container, WRITTEN_TO, container_dir, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
-use crate::store::machine::random_u64;
+use crate::store::machine::{random_u64, tick_ns};
 use crate::store::{self, Errno, Keep, Kind, Links, Open, Stat, Store, StoreFile, Time};
 use crate::sync::{Arc, thread};
 
 /// What is written in place gets its modification time from a clock that ticks: 10 ms, the longest
-/// tick of Linux (CONFIG_HZ=100).
+/// tick of Linux (CONFIG_HZ=100), where another machine's clock may be meant.
 const TICK_NS: i128 = 10_000_000;
 
 /// How long who waits for the clock sleeps at a time: 1 ms.
@@ -97,12 +97,14 @@ pub fn when_made<T>(
     find: impl Fn() -> Result<Option<T>>,
     is_begun: impl Fn() -> bool,
 ) -> Result<Option<T>> {
-    for quarters_ms in [1, 1, 2, 4, 8, 16, 32] {
+    // No longer at a time than it takes: who oversleeps leaves his processor idle.
+    let pauses_us = [250; 8].into_iter().chain([1000; 14]);
+    for pause_us in pauses_us {
         let found = find()?;
         if found.is_some() || !is_begun() {
             return Ok(found);
         }
-        thread::sleep(Duration::from_micros(250 * quarters_ms));
+        thread::sleep(Duration::from_micros(pause_us));
     }
     find()
 }
@@ -449,15 +451,14 @@ fn build(
     store.chmod(&dir, dir_mode(stat.mode)).at("set the mode of", &dir)?;
     (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
     superblock.inode = stat.ino;
-    let written = wall_clock_at(stat.mtime.ns() + TICK_NS);
-    let view = Container::of_parts(
-        store.clone(),
-        superblock,
-        dir.clone(),
-        (stat.dev, stat.ino),
-        store.is_local(root),
-    );
-    write_clock(&view, wall_clock().max(written), false)?;
+    let local = store.is_local(root);
+    let tick_ns = if local { tick_ns().unwrap_or(TICK_NS) } else { TICK_NS };
+    let written = wall_clock_at(stat.mtime.ns() + tick_ns);
+    // Runs until then are older than all logs (`adopt` in plain.rs).
+    let created = wall_clock_at(superblock.created_ns.into());
+    let view =
+        Container::of_parts(store.clone(), superblock, dir.clone(), (stat.dev, stat.ino), local);
+    write_clock(&view, wall_clock().max(written).max(created), false)?;
     // Else its stamps would be later than those of who goes on in place after them: two ticks at
     // most, unless the clock is set back meanwhile.
     for _ in 0..2 * TICK_NS / WAIT_NS {

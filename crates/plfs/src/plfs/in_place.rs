@@ -5,7 +5,7 @@ use std::path::Path;
 use plfs_format::attribute::Decision;
 use plfs_format::layout::Workload;
 
-use super::{OpenOptions, Opened, PROMOTE_BYTES, Plfs, Writers};
+use super::{OpenOptions, Opened, Plfs, Writers};
 use crate::container::base;
 use crate::error::Result;
 use crate::file::{Access, File};
@@ -16,9 +16,27 @@ use crate::store::writers::{Entry, OtherWriter};
 use crate::store::{Kind, Stat, StoreFile, Time};
 use crate::sync::{Arc, Weak, lock};
 
+/// A plain file that is longer is not promoted unless its directory says that it is shared, or it
+/// is new: a program without PLFS that reads it would get old bytes, and no error. 1 MiB.
+const PROMOTE_BYTES: u64 = 1 << 20;
+/// The same for a file that was made in the last minute, which has no old bytes: what the first
+/// process of a job writes until the others have opened it, and their number is what is missing.
+/// 64 MiB: 0.1 s of eight of them where two processors have more to do.
+const PROMOTE_NEW_BYTES: u64 = 64 << 20;
+
 /// Whether somebody may be writing it at this moment on another node.
 pub(super) fn is_young(stat: &Stat) -> bool {
-    Time::now().ns() - stat.mtime.ns() < YOUNG_NS
+    is_of_now(stat.mtime)
+}
+
+fn is_of_now(time: Time) -> bool {
+    Time::now().ns() - time.ns() < YOUNG_NS
+}
+
+/// Whether a plain file of `len` bytes is longer than any that becomes a container where nobody has
+/// said `shared`: now, and from now on, as it gets no younger.
+pub fn is_too_long_to_promote(file: &dyn StoreFile, len: u64) -> bool {
+    len > PROMOTE_NEW_BYTES || len > PROMOTE_BYTES && !file.birth().is_some_and(is_of_now)
 }
 
 /// How long after its last write a plain file may be under way on another node: 60 s, in which the
@@ -50,7 +68,13 @@ impl Plfs {
         let (shared, other) = self.share_plain(stat);
         // What is rewritten is this process's from now on, whoever wrote it before.
         let is_kept = stat.len == 0 || !options.truncate;
-        let is_short = stat.len <= PROMOTE_BYTES || self.workload_of(path)? == Workload::Shared;
+        // One that several machines write, each with a clock of its own, is slow before it is long.
+        let is_new = || {
+            let may_be = stat.len <= PROMOTE_NEW_BYTES && self.process.is_local(stat.dev, path);
+            may_be && file.birth().is_some_and(is_of_now)
+        };
+        let is_short =
+            stat.len <= PROMOTE_BYTES || is_new() || self.workload_of(path)? == Workload::Shared;
         let is_young = || !self.process.is_local(stat.dev, path) && is_young(stat);
         let has_others = match other {
             OtherWriter::Open => true,

@@ -550,6 +550,10 @@ pub trait StoreFile: Send + Sync + Debug {
     fn next_hole(&self, offset: u64) -> Result<u64> {
         Ok(self.stat()?.len.max(offset))
     }
+    /// When the file was made, where the file system knows it.
+    fn birth(&self) -> Option<Time> {
+        None
+    }
     /// The next read asks the storage, not this machine's page cache, which may have bytes from
     /// before another machine changed them. Best effort.
     fn forget_cached(&self) {}

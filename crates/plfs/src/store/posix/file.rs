@@ -9,7 +9,9 @@ use std::ptr::NonNull;
 
 use linux_raw_sys::general as linux;
 use plfs_format::attribute;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, XattrFlags};
+use rustix::fs::{
+    Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags, XattrFlags,
+};
 use rustix::io::{ReadWriteFlags, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags};
 use syscalls::Sysno;
@@ -22,7 +24,7 @@ use crate::store::beneath::PlaceFd;
 use crate::store::limit::{may_extend, may_write_at, size_limit};
 use crate::store::shm::{fcntl_lock, fcntl_number};
 use crate::store::{
-    Bytes, Errno, LockKind, Open, Result, Size, Stat, StoreFile, resize_only, write_zeros,
+    Bytes, Errno, LockKind, Open, Result, Size, Stat, StoreFile, Time, resize_only, write_zeros,
 };
 use crate::sync::Arc;
 
@@ -347,6 +349,13 @@ impl StoreFile for PosixFile {
     }
 
     /// Clean pages go; such as another program has mapped stay.
+    fn birth(&self) -> Option<Time> {
+        let (flags, mask) = (AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BTIME);
+        let stat = rustix::fs::statx(self.as_fd(), c"", flags, mask).ok()?;
+        let time = Time { sec: stat.stx_btime.tv_sec, nsec: stat.stx_btime.tv_nsec };
+        (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then_some(time)
+    }
+
     fn forget_cached(&self) {
         let _ = rustix::fs::fadvise(self.as_fd(), 0, None, Advice::DontNeed);
     }
