@@ -87,8 +87,9 @@ pub fn is_begun(file: &dyn StoreFile, stat: &Stat) -> bool {
 }
 
 /// What `find` finds of a container once it is made, if somebody is at it by `is_begun`: waits for
-/// him, 16 ms at most. It takes him 1 ms where nobody disturbs him; with eight writers on two
-/// processors, all of which wrote in place or made it as well, it took 12.
+/// him, 64 ms at most. It takes him 1 ms where nobody disturbs him; with eight writers on two
+/// processors, all of which wrote in place or made it as well, it took 12; and its sync waits for a
+/// disk that has much to write.
 ///
 /// Who has changed mode or owner of a file, and took it for plain, needs that: who makes it links
 /// the base before he looks at these, and again when it is whole; but he can only follow if the
@@ -98,7 +99,7 @@ pub fn when_made<T>(
     is_begun: impl Fn() -> bool,
 ) -> Result<Option<T>> {
     // No longer at a time than it takes: who oversleeps leaves his processor idle.
-    let pauses_us = [250; 8].into_iter().chain([1000; 14]);
+    let pauses_us = [250; 8].into_iter().chain([1000; 62]);
     for pause_us in pauses_us {
         let found = find()?;
         if found.is_some() || !is_begun() {
