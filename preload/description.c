@@ -233,13 +233,10 @@ void word_wake(_Atomic uint32_t *lock)
 	RAW(SYS_futex, lock, (long)FUTEX_WAKE_PRIVATE, 1L);
 }
 
-void description_share(struct description *d)
+/* Others have it: own_lock, which is held and with which only threads of one process can wait for
+ * each other, is nobody's any more. */
+static void share_and_unlock(struct description *d)
 {
-	/* Others have it: own_lock, with which only threads of one process can wait for each other,
-	 * is nobody's any more. */
-	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
-		return;
-	word_lock(&d->own_lock);
 	if (!atomic_load(&d->is_shared)) {
 		pthread_mutexattr_t kind;
 		pthread_mutexattr_init(&kind);
@@ -250,6 +247,30 @@ void description_share(struct description *d)
 		atomic_store(&d->is_shared, true);
 	}
 	word_unlock(&d->own_lock);
+}
+
+void description_share(struct description *d)
+{
+	if (atomic_load_explicit(&d->is_shared, memory_order_acquire))
+		return;
+	word_lock(&d->own_lock);
+	share_and_unlock(d);
+}
+
+/* The same with fd_lock, which is not held while another thread has own_lock: that one may wait for
+ * the numbers, and who has those for fd_lock (dup_to_number). */
+static void share_without_waiting(struct description *d)
+{
+	while (!atomic_load_explicit(&d->is_shared, memory_order_acquire)) {
+		if (word_try_lock(&d->own_lock)) {
+			share_and_unlock(d);
+			return;
+		}
+		fd_unlock();
+		word_lock(&d->own_lock);
+		word_unlock(&d->own_lock);
+		fd_lock();
+	}
 }
 
 struct description *description_new(int flags, int64_t position, const plfs_packed *packed)
@@ -443,7 +464,7 @@ void description_before_fork(void)
 		struct arena *a = &arenas[i];
 		uint32_t used = i == own ? unused : a->places;
 		for (uint32_t place = 1; a->is_own && place < used; place++)
-			description_share(a->base + place);
+			share_without_waiting(a->base + place);
 	}
 	fd_unlock();
 }

@@ -54,6 +54,49 @@ static int generations(int trail, int left)
 	return child > 0 ? reap(child) : left;
 }
 
+/* Who forked held the lock of the table while it waited for a read under way, that waited for the
+ * numbers, and those a dup2 held, that waited for the table. The stress found it. */
+static int from;
+
+static void *duplicate(void *failed)
+{
+	while (!atomic_load(&done))
+		*(int *)failed += dup2(from, 90) != 90;
+	close(90);
+	return NULL;
+}
+
+static void *seek(void *failed)
+{
+	while (!atomic_load(&done))
+		*(int *)failed += lseek(from, 0, SEEK_CUR) < 0;
+	return NULL;
+}
+
+static int forks_beside_dup2(void)
+{
+	pthread_t threads[3];
+	int failed[4] = {0};
+	char name[] = "position0";
+	from = open("position", O_RDWR | O_CREAT, 0644);
+	atomic_store(&done, 0);
+	for (int i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, i < 2 ? seek : duplicate, &failed[i]);
+	for (int i = 0; i < FORKS; i++) {
+		name[8] = (char)('0' + i % 8);
+		int fd = open(name, O_RDWR | O_CREAT, 0644);
+		pid_t pid = fork();
+		if (pid == 0)
+			_exit(0);
+		failed[3] += reap(pid) != 0;
+		close(fd);
+	}
+	atomic_store(&done, 1);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	return failed[0] + failed[1] + failed[2] + failed[3];
+}
+
 int main(void)
 {
 	pthread_t thread, other;
@@ -74,6 +117,7 @@ int main(void)
 	R(stayed);
 	R(failed);
 	R(wrong);
+	R(forks_beside_dup2());
 	int trail = open("trail", O_RDWR | O_CREAT, 0644);
 	fflush(stdout);
 	R(generations(trail, GENERATIONS));

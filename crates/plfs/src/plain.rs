@@ -507,20 +507,12 @@ fn is_shut(error: &Error) -> bool {
 /// Hands what was written in place over to the container, as far as the file reaches: what is past
 /// its end was cut while it was plain. The data first: records must not point to what a power cut
 /// can take, because they hide what is older.
-///
-/// What is not later than the container's superblock was made is older than all logs, as they begin
-/// behind its clock, which is not before that: a record would hide nothing. So it needs none, and
-/// no sync. But on storage of several machines, one of which may have lost power, and the clock
-/// with it, before it was synced, while another goes on.
 fn adopt(
     logical: &Arc<LogicalFile>,
     file: &dyn StoreFile,
     path: &Path,
     runs: Vec<Stamped>,
 ) -> Result<()> {
-    let created = wall_clock_at(logical.container.superblock.created_ns.into());
-    let needs_record = |run: &Stamped| run.stamp > created || !logical.container.local;
-    let runs: Vec<Stamped> = runs.into_iter().filter(needs_record).collect();
     if runs.is_empty() {
         return Ok(());
     }

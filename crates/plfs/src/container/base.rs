@@ -455,11 +455,9 @@ fn build(
     let local = store.is_local(root);
     let tick_ns = if local { tick_ns().unwrap_or(TICK_NS) } else { TICK_NS };
     let written = wall_clock_at(stat.mtime.ns() + tick_ns);
-    // Runs until then are older than all logs (`adopt` in plain.rs).
-    let created = wall_clock_at(superblock.created_ns.into());
     let view =
         Container::of_parts(store.clone(), superblock, dir.clone(), (stat.dev, stat.ino), local);
-    write_clock(&view, wall_clock().max(written).max(created), false)?;
+    write_clock(&view, wall_clock().max(written), false)?;
     // Else its stamps would be later than those of who goes on in place after them: two ticks at
     // most, unless the clock is set back meanwhile.
     for _ in 0..2 * TICK_NS / WAIT_NS {
