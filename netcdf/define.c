@@ -499,6 +499,7 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 	MPI_Offset needed = 0, present = 0;
 	if (rc == NC_NOERR && rank == 0)
 		rc = extent_of(f, k, ncid, &needed, &present);
+	PMPI_Bcast(&rc, 1, MPI_INT, 0, comm);
 	int closed = rc == NC_NOERR ? real->close(ncid) : real->abort(ncid);
 	if (rc == NC_NOERR)
 		rc = closed;

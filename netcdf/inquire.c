@@ -47,7 +47,10 @@ int door_fill_var_rec(int ncid, int varid, MPI_Offset record)
 		return NC_EINDEP;
 	if (!v->is_record)
 		return NC_ENOTRECVAR;
-	int rc = NC_NOERR;
+	/* What is opened anew does not know that it is not filled; the master does. */
+	int no_fill = 1, rc = other.inq_var_fill(f->ncid, varid, &no_fill, NULL);
+	if (rc == NC_NOERR && no_fill)
+		rc = NC_ENOTFILL;
 	for (int k = 0; k < v->parts && rc == NC_NOERR; k++) {
 		int first, count, handle;
 		group_of(f, k, &first, &count);
@@ -57,7 +60,7 @@ int door_fill_var_rec(int ncid, int varid, MPI_Offset record)
 		if (rc == NC_NOERR)
 			rc = real->fill_var_rec(handle, v->ids[k], record);
 	}
-	f->is_written = true;
+	f->is_written |= rc == NC_NOERR;
 	rc = agree(f->comm, rc);
 	if (rc == NC_NOERR && record + 1 > f->records)
 		f->records = record + 1;

@@ -276,6 +276,10 @@ static void given_up(void)
 	FINE(ncmpi_get_var_double_all(ncid, v, all));
 	for (int i = 0; i < 72; i++)
 		nothing += all[i] == 0;
+	/* What is not filled was, and what had been written was lost. */
+	GIVES(NC_ENOTFILL, ncmpi_fill_var_rec(ncid, w, 0));
+	FINE(ncmpi_inq_dimlen(ncid, dims[0], &length));
+	SAME(length, 0);
 	FINE(ncmpi_begin_indep_data(ncid));
 	FINE(ncmpi_get_var_double(ncid, v, all));
 	for (int i = 0; i < 72; i++)

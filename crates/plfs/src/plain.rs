@@ -10,6 +10,7 @@
 //! Handles bring the open file themselves: that of a program keeps its own descriptor.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use plfs_format::attribute::Decision;
 use plfs_index::{Folder, Run, Stamped};
@@ -33,6 +34,8 @@ const LOOK_RUNS: usize = 4096;
 /// How often who may not finish a container looks, a millisecond apart, whether its owner has: a
 /// living one takes some twelve calls.
 const FINISH_TRIES: u32 = 100;
+/// And how long in all: each try waits for who makes it.
+const FINISH_TIME: Duration = Duration::from_secs(2);
 
 /// Why a look fails that may not read the attribute.
 const UNREADABLE: &str =
@@ -182,6 +185,11 @@ impl PlainFile {
     /// Whether the process has gone on to the container.
     fn has_left(&self) -> bool {
         *self.place() == Place::Container
+    }
+
+    /// Whether it has gone on in a container, as far as one knows without waiting.
+    pub(crate) fn has_surely_left(&self) -> bool {
+        self.place.try_read().is_ok_and(|place| *place == Place::Container)
     }
 
     pub(crate) fn has_left_or_must_look(&self) -> bool {
@@ -415,9 +423,13 @@ impl PlainFile {
         }
         let find = || find_root(store.as_ref(), path, &process.config.mounts);
         let mut root = (stat.uid == store.user()).then(find).transpose()?;
+        let begun = Instant::now();
         for tries in 0..=FINISH_TRIES {
+            if tries > 0 && begun.elapsed() > FINISH_TIME {
+                break;
+            }
             if tries > 0 {
-                thread::sleep(std::time::Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
             if let Some(root_of_own) = &root {
                 let Process { config, layouts, .. } = process;

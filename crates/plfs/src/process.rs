@@ -109,7 +109,11 @@ impl Process {
             self.writers().inspect(|writers| writers.flag(container.identity));
         }
         let mut open = lock(&self.open);
-        if let Some(logical) = open.get(&container.identity).and_then(Weak::upgrade) {
+        // A file that was removed may be in use still, and its number be that of a new one.
+        let uuid = container.superblock.uuid;
+        let is_it = |logical: &Arc<LogicalFile>| logical.container.superblock.uuid == uuid;
+        let there = open.get(&container.identity).and_then(Weak::upgrade).filter(is_it);
+        if let Some(logical) = there {
             logical.acquire();
             return logical;
         }

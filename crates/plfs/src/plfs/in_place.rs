@@ -34,7 +34,7 @@ fn is_of_now(time: Time) -> bool {
 }
 
 /// Whether a plain file of `len` bytes is longer than any that becomes a container where nobody has
-/// said `shared`: now, and from now on, as it gets no younger.
+/// said `shared`: now, and from now on, as it gets no younger; unless somebody shortens it.
 pub fn is_too_long_to_promote(file: &dyn StoreFile, len: u64) -> bool {
     len > PROMOTE_NEW_BYTES || len > PROMOTE_BYTES && !file.birth().is_some_and(is_of_now)
 }
@@ -118,7 +118,11 @@ impl Plfs {
         let mut open = lock(&self.plain);
         let writing =
             self.process.writers().zip(entry).map(|(writers, entry)| writers.writing(entry));
-        if let Some(shared) = open.get(&key).and_then(Weak::upgrade) {
+        // One that has gone on in a container may be of a file that was removed, whose number this
+        // one has. If it is of this one, a look goes on there as well.
+        let there = open.get(&key).and_then(Weak::upgrade);
+        let there = there.filter(|shared| !shared.has_surely_left());
+        if let Some(shared) = there {
             return (shared, OtherWriter::Closed);
         }
         let (entered, other) = match (self.process.writers(), writing) {
