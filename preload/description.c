@@ -2,7 +2,6 @@
 #include "description.h"
 
 #include "door.h"
-#include "fdtable.h"
 
 #include <linux/futex.h>
 #include <string.h>
@@ -35,7 +34,7 @@ _Static_assert(sizeof(struct description) >= sizeof(struct head), "the head take
 struct arena {
 	_Atomic int fd; /* -1: memory without a descriptor */
 	bool is_own;	/* made by this process */
-	bool is_used;
+	bool is_used;	/* keep_used leaves it */
 	uint32_t id;
 	uint32_t places;
 	struct description *base;
@@ -474,24 +473,28 @@ void description_after_fork(void)
 	atomic_fetch_sub(&forking, 1);
 }
 
-void description_after_fork_in_child(void)
+static void keep_those_with_files(void)
 {
-	own = -1;
-	inheriting = 0;
-	process = (pid_t)RAW(SYS_getpid);
-	bool is_enough = atomic_load(&arena_count) < ARENAS_MAX / 2;
-	for (int i = atomic_load(&arena_count); i-- > 0;) {
-		arenas[i].is_own = false;
-		arenas[i].is_used = is_enough;
-	}
-	for (int fd = atomic_load(&fd_limit); !is_enough && fd-- > 0;) {
+	for (int i = atomic_load(&arena_count); i-- > 0;)
+		arenas[i].is_used = false;
+	for (int fd = atomic_load(&fd_limit); fd-- > 0;) {
 		struct ofd *o = atomic_load(&fd_table[fd]);
 		struct arena *a = o && !entry_is_marked(o) ? arena_of(o->shared) : NULL;
 		if (a)
 			a->is_used = true;
 	}
-	if (!is_enough)
-		keep_used();
+	keep_used();
+}
+
+void description_after_fork_in_child(void)
+{
+	own = -1;
+	inheriting = 0;
+	process = (pid_t)RAW(SYS_getpid);
+	for (int i = atomic_load(&arena_count); i-- > 0;)
+		arenas[i].is_own = false;
+	if (atomic_load(&arena_count) >= ARENAS_MAX / 2)
+		keep_those_with_files();
 	atomic_store(&forking, 0);
 }
 

@@ -295,8 +295,11 @@ static bool is_lost(int fd)
 	if (!description_is_tagged(fd) || fd_access_said(fd) >= 0 || REAL(fstat)(fd, &st) < 0 ||
 		!(stat_may_be_name(&st) || stat_is_stand_in(&st)) || lock_may_be_passed(fd))
 		return false;
-	if (!description_of(fd) && !is_asked)
-		for_each_descriptor(is_asked = true, take_of_parent);
+	if (description_of(fd))
+		return false;
+	if (!is_asked)
+		for_each_descriptor(true, take_of_parent);
+	is_asked = true;
 	return !description_of(fd);
 }
 

@@ -69,22 +69,24 @@ impl Plfs {
         // What is rewritten is this process's from now on, whoever wrote it before.
         let is_kept = stat.len == 0 || !options.truncate;
         // One that several machines write, each with a clock of its own, is slow before it is long.
-        let is_new = || {
-            let may_be = stat.len <= PROMOTE_NEW_BYTES && self.process.is_local(stat.dev, path);
-            may_be && file.birth().is_some_and(is_of_now)
+        let is_short = || -> Result<bool> {
+            Ok(stat.len <= PROMOTE_BYTES
+                || self.process.is_local(stat.dev, path)
+                    && !is_too_long_to_promote(file.as_ref(), stat.len)
+                || self.workload_of(path)? == Workload::Shared)
         };
-        let is_short =
-            stat.len <= PROMOTE_BYTES || is_new() || self.workload_of(path)? == Workload::Shared;
         let is_young = || !self.process.is_local(stat.dev, path) && is_young(stat);
         let has_others = match other {
             OtherWriter::Open => true,
             OtherWriter::Closed => false,
             OtherWriter::Unknown => is_young(),
         };
-        let is_begun = stat.nlink > 1 && base::is_begun(file.as_ref(), stat);
-        if is_kept
-            && ((is_short || is_begun) && has_others || options.writers == Writers::Several)
+        let is_several = options.writers == Writers::Several;
+        let is_asked = is_kept && (is_several || has_others);
+        let is_begun = is_asked && stat.nlink > 1 && base::is_begun(file.as_ref(), stat);
+        if is_asked
             && (stat.nlink <= 1 || is_begun)
+            && (is_several || is_begun || is_short()?)
             && let Some(logical) = self.promote(file.as_ref(), stat, path)?
         {
             let handle = File::new(logical, Arc::from(path), access);

@@ -376,7 +376,7 @@ impl Plfs {
     pub fn inode_has_changed(&self, path: &Path, links: Links) -> Result<()> {
         let store = self.process.store.as_ref();
         let stat = store.stat(path, links).at("stat", path)?;
-        if stat.kind != Kind::File {
+        if stat.kind != Kind::File || stat.nlink <= 1 {
             return Ok(());
         }
         let find = || self.container_to_change(path, links);
@@ -385,9 +385,6 @@ impl Plfs {
             _ => false,
         };
         let follow = |(container, _): (Container, _)| container::follow_base(&container, None);
-        if stat.nlink <= 1 {
-            return Ok(());
-        }
         match base::when_made(find, is_begun).and_then(|found| found.map_or(Ok(()), follow)) {
             // Who has taken his own right to look leaves it to who makes the container.
             Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),

@@ -372,13 +372,13 @@ impl Seat {
     pub(crate) fn look(&self, targets: &[Target]) -> Vec<Known> {
         let rates: Vec<_> = targets.iter().map(|target| self.rates.rate(*target)).collect();
         let guesses: Vec<_> = targets.iter().map(|target| self.rates.is_guess(*target)).collect();
-        let best_of = |counts: &dyn Fn(bool) -> bool| {
-            let those = rates.iter().zip(&guesses).filter(|(_, guess)| counts(**guess));
+        let best_of = |guessed: bool| {
+            let those = rates.iter().zip(&guesses).filter(|(_, guess)| **guess == guessed);
             those.flat_map(|(rate, _)| rate).map(|(rate, _)| *rate).fold(0.0, f64::max)
         };
         // What was measured says how fast any is; before that guesses do.
-        let best = Some(best_of(&|guess| !guess)).filter(|best| *best > 0.0);
-        let best = best.unwrap_or_else(|| best_of(&|_| true));
+        let measured = best_of(false);
+        let best = if measured > 0.0 { measured } else { best_of(true) };
         let known = targets.iter().zip(&rates).zip(&guesses).map(|((target, rate), guess)| {
             let others = self.rates.writers(*target, |at| Some(at) != self.at);
             let expected = rate.map(|(rate, age)| {

@@ -348,7 +348,6 @@ impl StoreFile for PosixFile {
         }
     }
 
-    /// Clean pages go; such as another program has mapped stay.
     fn birth(&self) -> Option<Time> {
         let (flags, mask) = (AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BTIME);
         let stat = rustix::fs::statx(self.as_fd(), c"", flags, mask).ok()?;
@@ -356,6 +355,7 @@ impl StoreFile for PosixFile {
         (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then_some(time)
     }
 
+    /// Clean pages go; such as another program has mapped stay.
     fn forget_cached(&self) {
         let _ = rustix::fs::fadvise(self.as_fd(), 0, None, Advice::DontNeed);
     }
