@@ -171,8 +171,18 @@ int variable_read(struct file *f, int varid)
 	if (rc != NC_NOERR)
 		return rc;
 	if (ndims > 0 || other.inq_att(f->ncid, varid, OF_VARIABLES[0], NULL, NULL) != NC_NOERR) {
+		int first = -1;
+		if (ndims > 0 && ndims <= MOST_DIMS) {
+			dimids = must(calloc((size_t)ndims, sizeof *dimids));
+			rc = real->inq_vardimid(f->ncid, varid, dimids);
+			first = dimids[0];
+			free(dimids);
+		}
+		v.is_record = rc == NC_NOERR && f->record_dim >= 0 && first == f->record_dim;
+		v.ndims = ndims;
+		v.is_defined = true;
 		variable_add(f, &v);
-		return NC_NOERR;
+		return rc;
 	}
 	rc = real->inq(f->ncid, &dimensions, &unused, &unused, &unused);
 	if (rc == NC_NOERR)
@@ -464,6 +474,51 @@ static int partition_create(struct file *f, int k, MPI_Comm comm, int *ncid)
 	return rc;
 }
 
+/* Collective, in data mode: a variable that is new in a file has its fill value in the records
+ * [from, to), which PnetCDF did not know of. */
+static int records_fill(struct file *f, int varid, int ncid, int id, MPI_Offset from, MPI_Offset to)
+{
+	int no_fill = 1, rc = NC_NOERR;
+	if (f->vars[varid].is_record && !f->vars[varid].is_defined && from < to)
+		rc = other.inq_var_fill(f->ncid, varid, &no_fill, NULL);
+	for (; rc == NC_NOERR && !no_fill && from < to; from++)
+		rc = real->fill_var_rec(ncid, id, from);
+	return rc;
+}
+
+int master_fill(struct file *f)
+{
+	MPI_Offset known = 0;
+	int rc = f->record_dim < 0 ? NC_NOERR : real->inq_dim(f->ncid, f->record_dim, NULL, &known);
+	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++) {
+		if (f->vars[i].is_cut)
+			continue;
+		rc = records_fill(f, i, f->ncid, i, known, f->records);
+		f->vars[i].is_defined |= rc == NC_NOERR;
+	}
+	return rc == NC_NOERR ? master_follow(f) : rc;
+}
+
+int partitions_are_there(struct file *f)
+{
+	int rc = NC_NOERR;
+	for (int k = 0; rc == NC_NOERR && k < f->parts; k++) {
+		int first, count, ncid;
+		group_of(f, k, &first, &count);
+		if (f->rank != first || !f->partition[k].is_made)
+			continue;
+		rc = real->open(MPI_COMM_SELF, f->partition[k].path, NC_WRITE, f->info, &ncid);
+		if (rc == NC_NOERR)
+			rc = real->close(ncid);
+		if (rc != NC_NOERR)
+			say(f,
+				"partition %d, %s, cannot be written (%s), so nothing is "
+				"defined: put it back, and repeat ncmpi_enddef",
+				k, f->partition[k].path, other.strerror(rc));
+	}
+	return agree(f->comm, rc);
+}
+
 static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offset *align)
 {
 	struct partition *p = &f->partition[k];
@@ -481,19 +536,29 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 	} else {
 		rc = partition_create(f, k, comm, &ncid);
 	}
-	if (rc != NC_NOERR)
+	int rank = 0;
+	PMPI_Comm_rank(comm, &rank);
+	if (rc != NC_NOERR) {
+		if (p->is_made && rank == 0)
+			say(f, "partition %d, %s, cannot be opened: %s", k, p->path,
+				other.strerror(rc));
 		return rc;
+	}
 	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++) {
 		const struct variable *v = &f->vars[i];
 		if (!v->is_cut || k >= v->parts || (v->is_defined && !v->is_stale))
 			continue;
 		rc = v->is_defined ? variable_renew(f, i, k, ncid) : variable_define(f, i, k, ncid);
 	}
+	MPI_Offset known = 0;
+	if (rc == NC_NOERR)
+		rc = records_known(ncid, &known);
 	if (rc == NC_NOERR)
 		rc = align ? real->_enddef(ncid, align[0], align[1], align[2], align[3])
 			   : real->enddef(ncid);
-	int rank = 0;
-	PMPI_Comm_rank(comm, &rank);
+	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++)
+		if (f->vars[i].is_cut && k < f->vars[i].parts)
+			rc = records_fill(f, i, ncid, f->vars[i].ids[k], known, f->records);
 	if (rc != NC_NOERR && rank == 0)
 		say(f, "partition %d, %s, cannot be defined: %s", k, p->path, other.strerror(rc));
 	MPI_Offset needed = 0, present = 0;
@@ -509,9 +574,8 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 
 int partitions_define(struct file *f, const MPI_Offset *align)
 {
-	/* PnetCDF moves and fills as many records as the file says. */
 	int rc = agree(f->comm, handles_close(f));
-	if (rc == NC_NOERR && f->is_named)
+	if (rc == NC_NOERR)
 		rc = records_agree(f, 0);
 	if (rc == NC_NOERR)
 		rc = records_settle(f);

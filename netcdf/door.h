@@ -79,7 +79,7 @@ MPI_Info info_of_partitions(MPI_Info info);
 
 struct variable {
 	bool is_cut, is_record;
-	bool is_defined; /* in the partitions */
+	bool is_defined; /* in the partitions; of one that is whole, in the master */
 	bool is_stale;	 /* its name or attributes in the partitions are old */
 	nc_type type;
 	int size; /* of an element, in the file */
@@ -138,6 +138,9 @@ struct file *cut_of(int ncid, int varid);
 MPI_Offset records_of(struct file *f);
 /* Collective: all know how many there are. */
 int records_agree(struct file *f, MPI_Offset more);
+/* Collective, after that: the master has as many, if it has a variable with records; so who reads
+ * that one is not told that there are fewer. */
+int master_follow(struct file *f);
 /* What is wrong, for people: once, by the rank that sees it. */
 void say(const struct file *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The first of all ranks' errors. */
@@ -162,6 +165,11 @@ int variable_read(struct file *f, int varid);
 void part_of(const struct variable *v, int k, MPI_Offset *low, MPI_Offset *length);
 /* Is this a name that the layout needs? */
 bool is_reserved(struct file *f, int varid, const char *name);
+/* Collective: can those partitions be written that the end of define mode will change? */
+int partitions_are_there(struct file *f);
+/* Collective, in data mode: variables of the master that are new have their fill value in the
+ * records that only the partitions had. */
+int master_fill(struct file *f);
 /* Puts what the layout needs into the master, which is in define mode. */
 int master_define(struct file *f);
 /* Collective, in data mode: makes and changes partitions so that they have what the master says.
@@ -192,6 +200,8 @@ int handle_of(struct file *f, int k, MPI_Offset records, int *ncid);
  * that it found. */
 int handles_open(struct file *f, bool all);
 int handles_close(struct file *f);
+/* As many as a file says; 0 if it has no record dimension. */
+int records_known(int ncid, MPI_Offset *records);
 /* Bytes that the file has to have by what its header says, and that it has. */
 int extent_of(struct file *f, int k, int ncid, MPI_Offset *needed, MPI_Offset *present);
 /* Raises the number of records in a file, which has a record dimension, and the file's size. */

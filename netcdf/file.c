@@ -73,6 +73,41 @@ int records_agree(struct file *f, MPI_Offset more)
 	return NC_NOERR;
 }
 
+int master_follow(struct file *f)
+{
+	static const char NOTHING[8];
+	MPI_Offset known = 0, start[MOST_DIMS] = {0}, count[MOST_DIMS] = {0};
+	const struct variable *v = f->vars, *end = v + f->nvars;
+	while (v < end && (v->is_cut || !v->is_record || v->ndims > MOST_DIMS))
+		v++;
+	if (v == end || !f->is_writable || f->mode == DEFINE)
+		return NC_NOERR;
+	bool all = f->mode == COLLECTIVE;
+	int varid = (int)(v - f->vars), rc = all ? NC_NOERR : real->sync_numrecs(f->ncid);
+	if (rc == NC_NOERR)
+		rc = real->inq_dim(f->ncid, f->record_dim, NULL, &known);
+	if (rc != NC_NOERR || known >= f->records)
+		return rc;
+	/* One element of the last record, which nobody has written. */
+	start[0] = f->records - 1;
+	for (int d = 0; f->rank == 0 && d < v->ndims; d++)
+		count[d] = 1;
+	if (all)
+		return real->put_vara_all(
+			f->ncid, varid, start, count, NOTHING, 0, MPI_DATATYPE_NULL);
+	if (f->rank == 0)
+		rc = real->put_vara(f->ncid, varid, start, count, NOTHING, 0, MPI_DATATYPE_NULL);
+	int synced = real->sync_numrecs(f->ncid);
+	return rc == NC_NOERR ? synced : rc;
+}
+
+/* The end of a time in which each process appended by itself; `rc` is what became of the master. */
+static int records_join(struct file *f, int rc)
+{
+	int agreed = records_agree(f, 0), all = agree(f->comm, rc != NC_NOERR ? rc : agreed);
+	return all == NC_NOERR ? master_follow(f) : agreed;
+}
+
 static struct file *file_new(
 	int ncid, MPI_Comm comm, const char *path, MPI_Info info, const struct settings *settings)
 {
@@ -375,7 +410,12 @@ static int64_t definitions_digest(const struct file *f)
 static int leave_define(struct file *f, const MPI_Offset *align)
 {
 	bool was_define = f->mode == DEFINE;
-	int rc = was_define ? master_define(f) : NC_NOERR;
+	/* Before the master says that they have what they have not. */
+	int rc = was_define && partitions_are_stale(f) ? partitions_are_there(f) : NC_NOERR;
+	if (rc != NC_NOERR)
+		return rc;
+	if (was_define)
+		rc = master_define(f);
 	if (rc == NC_NOERR)
 		rc = align ? real->_enddef(f->ncid, align[0], align[1], align[2], align[3])
 			   : real->enddef(f->ncid);
@@ -394,7 +434,11 @@ static int leave_define(struct file *f, const MPI_Offset *align)
 		f->mode = COLLECTIVE;
 	if (f->is_undefined)
 		return rc != NC_NOERR ? rc : NC_EMULTIDEFINE;
-	return partitions_are_stale(f) ? partitions_define(f, align) : NC_NOERR;
+	/* PnetCDF moves and fills as many records as a file says. */
+	rc = records_agree(f, records_of(f));
+	if (rc == NC_NOERR)
+		rc = master_fill(f);
+	return rc == NC_NOERR && partitions_are_stale(f) ? partitions_define(f, align) : rc;
 }
 
 int door_enddef(int ncid)
@@ -415,7 +459,11 @@ int door__enddef(int ncid, MPI_Offset h_minfree, MPI_Offset v_align, MPI_Offset 
 int door_redef(int ncid)
 {
 	struct file *f = file_of(ncid);
-	int rc = real->redef(ncid);
+	int rc = NC_NOERR;
+	if (f && f->mode != DEFINE && f->is_writable)
+		rc = records_join(f, NC_NOERR);
+	if (rc == NC_NOERR)
+		rc = real->redef(ncid);
 	if (f && rc == NC_NOERR)
 		f->mode = DEFINE;
 	return rc;
@@ -438,16 +486,16 @@ int door_end_indep_data(int ncid)
 	int rc = real->end_indep_data(ncid);
 	if (f && rc == NC_NOERR)
 		f->mode = COLLECTIVE;
-	int agreed = f ? records_agree(f, 0) : NC_NOERR;
-	return rc != NC_NOERR ? rc : agreed;
+	int joined = f ? records_join(f, rc) : NC_NOERR;
+	return rc != NC_NOERR ? rc : joined;
 }
 
 int door_sync_numrecs(int ncid)
 {
 	struct file *f = file_of(ncid);
 	int rc = real->sync_numrecs(ncid);
-	int agreed = f ? records_agree(f, 0) : NC_NOERR;
-	return rc != NC_NOERR ? rc : agreed;
+	int joined = f ? records_join(f, rc) : NC_NOERR;
+	return rc != NC_NOERR ? rc : joined;
 }
 
 static int each_handle(struct file *f, int (*call)(int))
@@ -467,10 +515,10 @@ int door_sync(int ncid)
 	int rc = real->sync(ncid);
 	if (!f || f->mode == DEFINE)
 		return rc;
-	int result = each_handle(f, real->sync), agreed = records_agree(f, 0);
-	if (agreed == NC_NOERR)
-		agreed = records_settle(f);
-	return rc != NC_NOERR ? rc : result != NC_NOERR ? result : agreed;
+	int result = each_handle(f, real->sync), joined = records_join(f, rc);
+	int settled = records_settle(f);
+	joined = joined == NC_NOERR ? settled : joined;
+	return rc != NC_NOERR ? rc : result != NC_NOERR ? result : joined;
 }
 
 int door_flush(int ncid)
@@ -524,8 +572,11 @@ int door_close(int ncid)
 		file_free(f);
 		return real->close(ncid);
 	}
+	bool was_named = f->is_named;
 	if (f->mode == DEFINE)
 		rc = leave_define(f, NULL);
+	/* What cannot be defined anew stays as it was; PnetCDF's close would define the master. */
+	bool is_given_up = was_named && f->mode == DEFINE;
 	if (f->first) {
 		requests_drop(f);
 		rc = rc == NC_NOERR ? NC_EPENDING : rc;
@@ -533,7 +584,7 @@ int door_close(int ncid)
 	int result = partitions_leave(f);
 	rc = rc == NC_NOERR ? result : rc;
 	file_free(f);
-	result = real->close(ncid);
+	result = is_given_up ? real->abort(ncid) : real->close(ncid);
 	return rc == NC_NOERR ? result : rc;
 }
 

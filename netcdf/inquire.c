@@ -64,7 +64,7 @@ int door_fill_var_rec(int ncid, int varid, MPI_Offset record)
 	rc = agree(f->comm, rc);
 	if (rc == NC_NOERR && record + 1 > f->records)
 		f->records = record + 1;
-	return rc;
+	return rc == NC_NOERR ? master_follow(f) : rc;
 }
 
 /* --- inquiries --- */

@@ -72,7 +72,7 @@ int settle(struct file *f, int k, MPI_Offset records, MPI_Offset size)
 	return rc;
 }
 
-static int records_known(int ncid, MPI_Offset *records)
+int records_known(int ncid, MPI_Offset *records)
 {
 	int dim;
 	*records = 0;

@@ -333,7 +333,8 @@ static int memory_find(const struct variable *v, struct request *r, const void *
 	return NC_NOERR;
 }
 
-/* A request that can be carried out, or an error. */
+/* A request that can be carried out, or an error. One for later whose buffer has no elements is
+ * checked and forgotten, whatever it says of the variable: so PnetCDF does. */
 static int request_make(struct file *f, int varid, int how, const struct shape *shape,
 	const void *buffer, MPI_Offset count, MPI_Datatype type, struct request **out)
 {
@@ -346,11 +347,12 @@ static int request_make(struct file *f, int varid, int how, const struct shape *
 	int number = count == -1 ? type_number(type) : -1;
 	if (rc == NC_NOERR && number >= 0 && (number == 0) != (v->type == NC_CHAR))
 		rc = NC_ECHAR;
-	if (rc == NC_NOERR)
+	bool is_empty = how & LATER && count == 0 && type != MPI_DATATYPE_NULL;
+	if (rc == NC_NOERR && !(is_empty && shape->kind == VARN && shape->num < 1))
 		rc = boxes_make(f, v, r, shape);
-	if (rc == NC_NOERR)
+	if (rc == NC_NOERR && !is_empty)
 		rc = memory_find(v, r, buffer, count, type);
-	if (rc == NC_NOERR && how & BUFFERED) {
+	if (rc == NC_NOERR && !is_empty && how & BUFFERED) {
 		MPI_Offset used = 0;
 		r->buffered = r->elements * v->size;
 		rc = real->inq_buffer_usage(f->ncid, &used);
@@ -359,7 +361,7 @@ static int request_make(struct file *f, int varid, int how, const struct shape *
 		if (rc == NC_NOERR)
 			rc = keep(v, r);
 	}
-	if (rc != NC_NOERR) {
+	if (rc != NC_NOERR || is_empty) {
 		request_free(r);
 		return rc;
 	}
@@ -508,10 +510,9 @@ int transfer(struct file *f, int varid, int how, const struct shape *shape, cons
 		/* PnetCDF looks whether there is a buffer. */
 		MPI_Offset unused;
 		int rc = how & BUFFERED ? other.inq_buffer_size(f->ncid, &unused) : NC_NOERR;
-		if (rc != NC_NOERR || (type != MPI_DATATYPE_NULL && count == 0))
-			return rc;
-		rc = request_make(f, varid, how, shape, buffer, count, type, &r);
-		if (rc != NC_NOERR)
+		if (rc == NC_NOERR)
+			rc = request_make(f, varid, how, shape, buffer, count, type, &r);
+		if (!r)
 			return rc;
 		r->id = f->next_id;
 		f->next_id = f->next_id == INT_MAX ? FIRST_ID : f->next_id + 1;
@@ -533,6 +534,8 @@ int transfer(struct file *f, int varid, int how, const struct shape *shape, cons
 	int shared = carry_out(f, r, put, all);
 	if (put && f->vars[varid].is_record) {
 		int agreed = all ? records_agree(f, end) : NC_NOERR;
+		if (all && agreed == NC_NOERR)
+			agreed = master_follow(f);
 		if (!all && end > f->records)
 			f->records = end;
 		shared = shared == NC_NOERR ? agreed : shared;
@@ -609,6 +612,8 @@ static int finish(int ncid, int count, int *ids, int *statuses, bool all)
 		rc = rc == NC_NOERR ? result : rc;
 		if (put && any[3] > f->records)
 			f->records = any[3];
+		result = put && all ? master_follow(f) : NC_NOERR;
+		rc = rc == NC_NOERR ? result : rc;
 	}
 	/* Back to the places that the program has them in. */
 	for (int i = 0, other = 0; i < n; i++) {

@@ -307,6 +307,135 @@ static void given_up(void)
 	t_free(&info);
 }
 
+/* The master has the records of whole variables, partitions those of cut ones. A variable that was
+ * defined when only the others had records was not filled: zeros in a cut one, and in a whole one
+ * NC_NOERR and the reader's memory as it was. */
+static void records_of_the_others(void)
+{
+	for (int turn = 0; turn < 4; turn++) {
+		bool whole_first = turn & 1, by_one = turn & 2;
+		MPI_Info info = t_hints(3, NULL);
+		int ncid, old, dims[2], v, w, two[32], one[5];
+		MPI_Offset length, start[2] = {0, 0}, count[2] = {rank ? 0 : 3, rank ? 0 : 6};
+		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+		FINE(ncmpi_set_fill(ncid, NC_FILL, &old));
+		FINE(ncmpi_def_dim(ncid, "t", NC_UNLIMITED, &dims[0]));
+		FINE(ncmpi_def_dim(ncid, "x", 6, &dims[1]));
+		FINE(ncmpi_def_var(ncid, "v", NC_INT, whole_first ? 1 : 2, dims, &v));
+		FINE(ncmpi_enddef(ncid));
+		for (int i = 0; i < 32; i++)
+			two[i] = 7;
+		if (by_one) {
+			FINE(ncmpi_begin_indep_data(ncid));
+			if (rank == 0)
+				FINE(ncmpi_put_vara_int(ncid, v, start, count, two));
+			FINE(ncmpi_end_indep_data(ncid));
+		} else {
+			FINE(ncmpi_put_vara_int_all(ncid, v, start, count, two));
+		}
+		FINE(ncmpi_redef(ncid));
+		FINE(ncmpi_set_fill(ncid, NC_FILL, &old));
+		FINE(ncmpi_def_var(ncid, "w", NC_INT, whole_first ? 2 : 1, dims, &w));
+		FINE(ncmpi_enddef(ncid));
+		FINE(ncmpi_inq_dimlen(ncid, dims[0], &length));
+		SAME(length, 3);
+		/* And records that come later: the whole variable has as many as the cut one. */
+		start[0] = 4;
+		count[0] = rank == ranks - 1, count[1] = rank == ranks - 1 ? 6 : 0;
+		FINE(ncmpi_put_vara_int_all(ncid, whole_first ? w : v, start, count, two));
+		for (int again = 0; again < 2; again++) {
+			memset(two, 0x55, sizeof two);
+			memset(one, 0x55, sizeof one);
+			FINE(ncmpi_get_var_int_all(ncid, whole_first ? w : v, two));
+			FINE(ncmpi_get_var_int_all(ncid, whole_first ? v : w, one));
+			SAME(two[0], whole_first ? NC_FILL_INT : 7);
+			SAME(two[17], whole_first ? NC_FILL_INT : 7);
+			SAME(two[24], 7);
+			SAME(one[0], whole_first ? 7 : NC_FILL_INT);
+			SAME(one[2], whole_first ? 7 : NC_FILL_INT);
+			SAME(one[4], 0);
+			FINE(ncmpi_close(ncid));
+			if (!again)
+				FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, info, &ncid));
+		}
+		t_free(&info);
+	}
+}
+
+/* Requests for later whose buffer has no elements were not checked. */
+static void empty_requests(int parts)
+{
+	MPI_Info info = t_hints(parts, NULL);
+	int ncid, dims[2], v, id = 7, data[4] = {0};
+	MPI_Offset start[2] = {99, 0}, count[2] = {1, 1};
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+	FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
+	FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+	FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+	FINE(ncmpi_enddef(ncid));
+	GIVES(NC_EINVALCOORDS, ncmpi_iput_vara(ncid, v, start, count, data, 0, MPI_INT, &id));
+	SAME(id, NC_REQ_NULL);
+	GIVES(NC_EINVALCOORDS, ncmpi_iget_vara(ncid, v, start, count, data, 0, MPI_INT, &id));
+	start[0] = 0, count[0] = 10;
+	GIVES(NC_EEDGE, ncmpi_iput_vara(ncid, v, start, count, data, 0, MPI_INT, &id));
+	count[0] = -1;
+	GIVES(NC_ENEGATIVECNT, ncmpi_iput_vara(ncid, v, start, count, data, 0, MPI_INT, &id));
+	count[0] = 2;
+	FINE(ncmpi_iput_vara(ncid, v, start, count, data, 0, MPI_INT, &id));
+	FINE(ncmpi_iput_varn(ncid, v, -1, NULL, NULL, data, 0, MPI_INT, &id));
+	FINE(ncmpi_wait_all(ncid, NC_REQ_ALL, NULL, NULL));
+	FINE(ncmpi_close(ncid));
+	t_free(&info);
+}
+
+/* A partition that is away at the end of define mode: the master said already what the partitions
+ * did not have, nothing said why, and once it was back the dataset could not be opened. */
+static void defined_without_a_partition(void)
+{
+	for (int turn = 0; turn < 3; turn++) {
+		MPI_Info info = t_hints(3, NULL);
+		int ncid, dims[2], v, w, data[63], nvars;
+		char there[600], away[600];
+		snprintf(there, sizeof there, "%s.1", path);
+		snprintf(away, sizeof away, "%s.away", path);
+		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
+		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+		FINE(ncmpi_enddef(ncid));
+		for (int i = 0; i < 63; i++)
+			data[i] = 100 + i;
+		FINE(ncmpi_put_var_int_all(ncid, v, data));
+		MPI_Barrier(MPI_COMM_WORLD);
+		CHECK(rank || rename(there, away) == 0);
+		MPI_Barrier(MPI_COMM_WORLD);
+		FINE(ncmpi_redef(ncid));
+		FINE(ncmpi_def_var(ncid, "w", NC_INT, 2, dims, &w));
+		GIVES(NC_ENOENT, ncmpi_enddef(ncid));
+		MPI_Barrier(MPI_COMM_WORLD);
+		CHECK(rank || turn == 2 || rename(away, there) == 0);
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (turn == 0)
+			FINE(ncmpi_enddef(ncid));
+		if (turn < 2)
+			FINE(ncmpi_close(ncid));
+		else
+			GIVES(NC_ENOENT, ncmpi_close(ncid));
+		MPI_Barrier(MPI_COMM_WORLD);
+		CHECK(rank || turn < 2 || rename(away, there) == 0);
+		MPI_Barrier(MPI_COMM_WORLD);
+		FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, info, &ncid));
+		FINE(ncmpi_inq_nvars(ncid, &nvars));
+		SAME(nvars, turn < 2 ? 2 : 1);
+		memset(data, 0, sizeof data);
+		FINE(ncmpi_get_var_int_all(ncid, v, data));
+		SAME(data[0], 100);
+		SAME(data[62], 162);
+		FINE(ncmpi_close(ncid));
+		t_free(&info);
+	}
+}
+
 /* What hints may not say. */
 static void refusals(void)
 {
@@ -360,6 +489,10 @@ int main(int argc, char **argv)
 	opened_before_written();
 	appended_by_two();
 	given_up();
+	records_of_the_others();
+	empty_requests(0);
+	empty_requests(3);
+	defined_without_a_partition();
 	refusals();
 	removals();
 	MPI_Finalize();
