@@ -171,15 +171,11 @@ int variable_read(struct file *f, int varid)
 	if (rc != NC_NOERR)
 		return rc;
 	if (ndims > 0 || other.inq_att(f->ncid, varid, OF_VARIABLES[0], NULL, NULL) != NC_NOERR) {
-		int first = -1;
-		if (ndims > 0 && ndims <= MOST_DIMS) {
-			dimids = must(calloc((size_t)ndims, sizeof *dimids));
-			rc = real->inq_vardimid(f->ncid, varid, dimids);
-			first = dimids[0];
-			free(dimids);
-		}
-		v.is_record = rc == NC_NOERR && f->record_dim >= 0 && first == f->record_dim;
-		v.ndims = ndims;
+		dimids = must(calloc((size_t)ndims + 1, sizeof *dimids));
+		rc = real->inq_vardimid(f->ncid, varid, dimids);
+		if (rc == NC_NOERR)
+			rc = shape_read(f, &v, ndims, dimids);
+		free(dimids);
 		v.is_defined = true;
 		variable_add(f, &v);
 		return rc;
@@ -501,22 +497,22 @@ int master_fill(struct file *f)
 
 int partitions_are_there(struct file *f)
 {
+	/* Ranks may have defined different variables, and all have to take part. */
+	bool is_stale = partitions_are_stale(f);
 	int rc = NC_NOERR;
-	for (int k = 0; rc == NC_NOERR && k < f->parts; k++) {
+	for (int k = 0; rc == NC_NOERR && is_stale && k < f->parts; k++) {
 		int first, count, ncid;
 		group_of(f, k, &first, &count);
 		if (f->rank != first || !f->partition[k].is_made)
 			continue;
-		rc = real->open(MPI_COMM_SELF, f->partition[k].path, NC_WRITE, f->info, &ncid);
+		rc = partition_open(f, k, MPI_COMM_SELF, &ncid);
 		if (rc == NC_NOERR)
 			rc = real->close(ncid);
-		if (rc != NC_NOERR)
-			say(f,
-				"partition %d, %s, cannot be written (%s), so nothing is "
-				"defined: put it back, and repeat ncmpi_enddef",
-				k, f->partition[k].path, other.strerror(rc));
 	}
-	return agree(f->comm, rc);
+	rc = agree(f->comm, rc);
+	if (rc != NC_NOERR && f->rank == 0)
+		say(f, "nothing is defined: put the partition back, and repeat ncmpi_enddef");
+	return rc;
 }
 
 static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offset *align)
@@ -530,20 +526,14 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 	if (!is_stale)
 		return NC_NOERR;
 	if (p->is_made) {
-		rc = real->open(comm, p->path, NC_WRITE, f->info, &ncid);
+		rc = partition_open(f, k, comm, &ncid);
 		if (rc == NC_NOERR)
 			rc = real->redef(ncid);
 	} else {
 		rc = partition_create(f, k, comm, &ncid);
 	}
-	int rank = 0;
-	PMPI_Comm_rank(comm, &rank);
-	if (rc != NC_NOERR) {
-		if (p->is_made && rank == 0)
-			say(f, "partition %d, %s, cannot be opened: %s", k, p->path,
-				other.strerror(rc));
+	if (rc != NC_NOERR)
 		return rc;
-	}
 	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++) {
 		const struct variable *v = &f->vars[i];
 		if (!v->is_cut || k >= v->parts || (v->is_defined && !v->is_stale))
@@ -559,6 +549,8 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++)
 		if (f->vars[i].is_cut && k < f->vars[i].parts)
 			rc = records_fill(f, i, ncid, f->vars[i].ids[k], known, f->records);
+	int rank = 0;
+	PMPI_Comm_rank(comm, &rank);
 	if (rc != NC_NOERR && rank == 0)
 		say(f, "partition %d, %s, cannot be defined: %s", k, p->path, other.strerror(rc));
 	MPI_Offset needed = 0, present = 0;

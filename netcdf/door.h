@@ -165,7 +165,7 @@ int variable_read(struct file *f, int varid);
 void part_of(const struct variable *v, int k, MPI_Offset *low, MPI_Offset *length);
 /* Is this a name that the layout needs? */
 bool is_reserved(struct file *f, int varid, const char *name);
-/* Collective: can those partitions be written that the end of define mode will change? */
+/* Collective: can the partitions be opened, if the end of define mode will change them? */
 int partitions_are_there(struct file *f);
 /* Collective, in data mode: variables of the master that are new have their fill value in the
  * records that only the partitions had. */
@@ -192,6 +192,8 @@ void partition_paths(struct file *f, char **dirs);
 
 /* Who serves partition k: `*count` ranks from `*first`. */
 void group_of(const struct file *f, int k, int *first, int *count);
+/* Collective over `comm`. The dataset's mode; what is wrong is said. */
+int partition_open(struct file *f, int k, MPI_Comm comm, int *ncid);
 /* The handle of this process, which knows of at least `records`. */
 int handle_of(struct file *f, int k, MPI_Offset records, int *ncid);
 /* Collective, before anybody writes: opens those that this process serves, or all of them, if they

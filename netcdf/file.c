@@ -411,7 +411,7 @@ static int leave_define(struct file *f, const MPI_Offset *align)
 {
 	bool was_define = f->mode == DEFINE;
 	/* Before the master says that they have what they have not. */
-	int rc = was_define && partitions_are_stale(f) ? partitions_are_there(f) : NC_NOERR;
+	int rc = was_define ? partitions_are_there(f) : NC_NOERR;
 	if (rc != NC_NOERR)
 		return rc;
 	if (was_define)

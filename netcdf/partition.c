@@ -80,6 +80,17 @@ int records_known(int ncid, MPI_Offset *records)
 	return rc != NC_NOERR || dim < 0 ? rc : real->inq_dim(ncid, dim, NULL, records);
 }
 
+int partition_open(struct file *f, int k, MPI_Comm comm, int *ncid)
+{
+	const struct partition *p = &f->partition[k];
+	int rank = 0,
+	    rc = real->open(comm, p->path, f->is_writable ? NC_WRITE : NC_NOWRITE, f->info, ncid);
+	PMPI_Comm_rank(comm, &rank);
+	if (rc != NC_NOERR && rank == 0)
+		say(f, "partition %d, %s, cannot be opened: %s", k, p->path, other.strerror(rc));
+	return rc;
+}
+
 int handle_of(struct file *f, int k, MPI_Offset records, int *ncid)
 {
 	struct partition *p = &f->partition[k];
@@ -88,12 +99,9 @@ int handle_of(struct file *f, int k, MPI_Offset records, int *ncid)
 		return NC_ENOENT;
 	for (int attempt = 0; attempt < 3; attempt++) {
 		if (p->handle < 0) {
-			int rc = real->open(MPI_COMM_SELF, p->path,
-				f->is_writable ? NC_WRITE : NC_NOWRITE, f->info, &p->handle);
+			int rc = partition_open(f, k, MPI_COMM_SELF, &p->handle);
 			if (rc != NC_NOERR) {
 				p->handle = -1;
-				say(f, "partition %d, %s, cannot be opened: %s", k, p->path,
-					other.strerror(rc));
 				return rc;
 			}
 		}

@@ -350,9 +350,12 @@ static int request_make(struct file *f, int varid, int how, const struct shape *
 	bool is_empty = how & LATER && count == 0 && type != MPI_DATATYPE_NULL;
 	if (rc == NC_NOERR && !(is_empty && shape->kind == VARN && shape->num < 1))
 		rc = boxes_make(f, v, r, shape);
-	if (rc == NC_NOERR && !is_empty)
-		rc = memory_find(v, r, buffer, count, type);
-	if (rc == NC_NOERR && !is_empty && how & BUFFERED) {
+	if (rc != NC_NOERR || is_empty) {
+		request_free(r);
+		return rc;
+	}
+	rc = memory_find(v, r, buffer, count, type);
+	if (rc == NC_NOERR && how & BUFFERED) {
 		MPI_Offset used = 0;
 		r->buffered = r->elements * v->size;
 		rc = real->inq_buffer_usage(f->ncid, &used);
@@ -361,7 +364,7 @@ static int request_make(struct file *f, int varid, int how, const struct shape *
 		if (rc == NC_NOERR)
 			rc = keep(v, r);
 	}
-	if (rc != NC_NOERR || is_empty) {
+	if (rc != NC_NOERR) {
 		request_free(r);
 		return rc;
 	}

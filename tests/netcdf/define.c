@@ -457,6 +457,25 @@ static void refusals(void)
 		GIVES(NC_EMULTIDEFINE, ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
 		t_free(&info);
 	}
+	/* Ranks that define different variables, anew as well: the end of define mode gives each an
+	 * error. It hung for a moment of this library's life, as those that would change a
+	 * partition asked the others whether all are there. */
+	for (int again = 0; again < 2 && ranks > 1; again++) {
+		info = t_hints(2, NULL);
+		FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
+		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
+		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+		if (again) {
+			FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+			FINE(ncmpi_enddef(ncid));
+			FINE(ncmpi_redef(ncid));
+		}
+		if (rank == 0)
+			FINE(ncmpi_def_var(ncid, "w", NC_INT, 2, dims, &v));
+		CHECK(ncmpi_enddef(ncid) != NC_NOERR);
+		ncmpi_close(ncid);
+		t_free(&info);
+	}
 	/* What is too large for a partition in its format is told at the end of define mode. */
 	info = t_hints(2, NULL);
 	FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
