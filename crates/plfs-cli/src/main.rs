@@ -567,16 +567,17 @@ enum Command {
     /// with O_DIRECT, so that the storage takes the data and not a page cache; where the file
     /// system has no O_DIRECT it writes and syncs, and says so. MB are 1,000,000 bytes.
     ///
-    /// The writers of this user on this node begin with what was found. Of several commands that
+    /// The writers of this user on this node begin with what was found, if it took 0.2 s: less says
+    /// little, as storage takes some MiB at once. Of several commands that
     /// probe the same target at the same time one does, and the others wait for it. A target that
     /// cannot be measured has a line that says why, and the exit status is 1.
     #[command(after_help = "Examples:\n  plfs probe plfs.d\n  plfs probe --size 64M --time 10 \
                             --json /scratch1 /scratch2\n  srun -N 4 plfs probe plfs.d     \
                             before a job, on each node")]
     Probe {
-        /// Bytes for each target, at most
-        #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = probe::size)]
-        size: u64,
+        /// Bytes for each target, at most; 16M if not given, and these again and again for 0.2 s
+        #[arg(long, value_name = "BYTES", value_parser = probe::size)]
+        size: Option<u64>,
         /// How long it may take, seconds; up to 3600
         #[arg(long, value_name = "S", default_value = "2", value_parser = probe::seconds)]
         time: f64,

@@ -12,7 +12,7 @@ use crate::out::{self, Fail, JsonPath, Out, say, several, show, time};
 
 /// How to probe.
 pub struct Wanted {
-    pub size: u64,
+    pub size: Option<u64>,
     pub time: f64,
     pub json: bool,
 }

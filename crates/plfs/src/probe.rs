@@ -34,6 +34,8 @@ const RECENT: Duration = Duration::from_secs(30);
 const CHOICE_TIME: Duration = Duration::from_millis(300);
 /// And what it writes at most, to each.
 const CHOICE_BYTES: u64 = 8 << 20;
+/// What a probe writes if nobody says how much: 32 pieces.
+const PROBE_BYTES: u64 = 16 << 20;
 /// A probe for a new file writes one byte for so many of the file: less than 1 % of its time, with
 /// what others take that are slower.
 const PROBED_PART: u64 = 128;
@@ -193,7 +195,9 @@ pub fn choose_dirs(
         .collect();
     let (at, old): (Vec<_>, Vec<_>) =
         places.into_iter().enumerate().filter(|(i, _)| expected[*i].is_none()).unzip();
-    for (i, probed) in at.into_iter().zip(probe(store, config, &old, CHOICE_BYTES, CHOICE_TIME)) {
+    for (i, probed) in
+        at.into_iter().zip(probe(store, config, &old, Some(CHOICE_BYTES), CHOICE_TIME))
+    {
         expected[i] = match probed {
             Probed::Measured(found) | Probed::ByAnother(found) => {
                 Some(found.bytes_s / (known[i].writers + 1) as f64)
@@ -206,10 +210,10 @@ pub fn choose_dirs(
 
 /// Measures the targets of a new file before it is there, if the settings say how many bytes it
 /// gets ([`Config::expected_bytes`]): those of which nobody of this node has measured anything
-/// in the last 30 s, with a 128th of these bytes in all, 8 MiB each at most, for 0.3 s and no
-/// longer than the fastest takes and a quarter of that; a second more if one has stalled.
-/// Nothing where that is too little to measure them with. What cannot be measured, the writers
-/// find out with their own bytes.
+/// in the last 30 s, with a 128th of these bytes in all, for 0.3 s at most and no longer than the
+/// fastest takes and a quarter of that; a second more if one has stalled. Nothing where that is too
+/// little to measure them with. What takes less than 0.2 s says too little: there, and where
+/// nothing can be measured, the writers find out with their own bytes.
 ///
 /// Costs nothing if the file has one target or its bytes are not known, and else some lookups in
 /// shared memory.
@@ -247,7 +251,7 @@ pub(crate) fn measure_for_new(
     places.retain(|place| measured.get(&place.key).is_none_or(|then| then.elapsed() > RECENT));
     measured.extend(places.iter().map(|place| (place.key.clone(), Instant::now())));
     drop(measured);
-    let limits = Limits::of_fastest(each.min(CHOICE_BYTES), CHOICE_TIME);
+    let limits = Limits::of_fastest(each, CHOICE_TIME);
     let _ = probe_within(store, config, &places, limits);
 }
 
@@ -277,18 +281,23 @@ fn chosen(expected: &[Option<f64>], wanted: Option<usize>) -> Vec<usize> {
     places
 }
 
-/// Appends up to `bytes` to each target, all at the same time, for `time` at most, and tells the
-/// writers of this node. Of two processes that ask for the same target one measures it, and the
+/// Appends `bytes` to each target, all at the same time, for `time` at most, and tells the writers
+/// of this node. They do not go by what takes less than 0.2 s; if `bytes` is `None`, 16 MiB are
+/// written again and again until that is over. Of two processes that ask for the same target one measures it, and the
 /// other waits for that, as long as a probe may take. A target that does not answer is given up
 /// then: the thread that asks it stays.
 pub fn probe(
     store: &Arc<dyn Store>,
     config: &Config,
     targets: &[TargetPlace],
-    bytes: u64,
+    bytes: Option<u64>,
     time: Duration,
 ) -> Vec<Probed> {
-    probe_within(store, config, targets, Limits::new(bytes, time))
+    let limits = match bytes {
+        Some(bytes) => Limits::new(bytes, time),
+        None => Limits::for_a_window(PROBE_BYTES, time),
+    };
+    probe_within(store, config, targets, limits)
 }
 
 fn probe_within(

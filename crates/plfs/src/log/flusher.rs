@@ -675,7 +675,7 @@ impl State {
         let all = (time * 2 >= WINDOW).then(|| of(got.wrapping_sub(first.got), time));
         // What this writer got while it waited, and what all got meanwhile: the target can do no
         // less than either. Its own part alone says nothing where others write, too.
-        if all.is_some() || rates.writers_of(target) <= 1 || !rates.is_measured(target) {
+        if all.is_some() || rates.writers_of(target) <= 1 || rates.measured(target).is_none() {
             let own = of(window.bytes, window.busy);
             rates.note(target, own.max(all.unwrap_or(0.0)));
             self.is_measured = true;

@@ -11,6 +11,7 @@ use rustix::io::retry_on_intr;
 use super::limit::size_limit;
 use super::machine::random_u64;
 use super::posix::BareFd;
+use super::rates::WINDOW;
 use super::{Errno, Open, Result, Store, TargetProvider};
 use crate::sync::plain::atomic::{AtomicU64, Ordering};
 
@@ -27,6 +28,8 @@ const NAMED: &str = ".plfs-probe.";
 pub(crate) struct Limits {
     /// Bytes.
     bytes: u64,
+    /// So long they are written again and again.
+    at_least: Duration,
     /// How long that may take.
     pub time: Duration,
     /// How long it may take since one target got all its bytes, nanoseconds.
@@ -36,7 +39,12 @@ pub(crate) struct Limits {
 impl Limits {
     /// Up to `bytes`, for `time` at most.
     pub(crate) fn new(bytes: u64, time: Duration) -> Limits {
-        Limits { bytes, time, since_first: None }
+        Limits { bytes, at_least: Duration::ZERO, time, since_first: None }
+    }
+
+    /// The same, but the bytes are written again and again until the [`WINDOW`] is over.
+    pub(crate) fn for_a_window(bytes: u64, time: Duration) -> Limits {
+        Limits { at_least: WINDOW, ..Limits::new(bytes, time) }
     }
 
     /// The same, but nobody takes longer than the fastest one and a quarter of that: what is slower
@@ -81,7 +89,7 @@ pub(crate) type Inside<'a> = (&'a dyn Store, &'a dyn TargetProvider, u16);
 /// Errors are what the storage said: NOSPC, ROFS, ACCESS and the like.
 pub(crate) fn appends(dir: &Path, on: Option<Inside<'_>>, limits: &Limits) -> Result<Appends> {
     super::learn_size_limit();
-    let size = limits.bytes.min(size_limit()).max(1);
+    let size = limits.bytes.min(size_limit()).clamp(1, u64::MAX / 2);
     reap(dir);
     let memory = vec![0x5a; PIECE + ALIGNED];
     let skew = memory.as_ptr().align_offset(ALIGNED).min(ALIGNED);
@@ -98,12 +106,14 @@ pub(crate) fn appends(dir: &Path, on: Option<Inside<'_>>, limits: &Limits) -> Re
 fn run(file: &BareFd, piece: &[u8], size: u64, limits: &Limits, cached: bool) -> Result<Appends> {
     let begun = Instant::now();
     let mut done = Appends { bytes: 0, took: Duration::ZERO, each: Vec::new(), cached };
-    while done.bytes < size && !limits.is_over(done.took) {
-        // Whole blocks, whatever was asked for.
-        let left = (size - done.bytes).next_multiple_of(ALIGNED as u64);
-        let part = &piece[..usize::try_from(left).unwrap_or(PIECE).min(PIECE)];
+    // Whole blocks, whatever was asked for.
+    let size = size.next_multiple_of(ALIGNED as u64);
+    let is_done = |done: &Appends| done.bytes >= size && done.took >= limits.at_least;
+    while !is_done(&done) && !limits.is_over(done.took) {
+        let offset = done.bytes % size;
+        let part = &piece[..usize::try_from(size - offset).unwrap_or(PIECE).min(PIECE)];
         let before = done.took;
-        let n = retry_on_intr(|| rustix::io::pwrite(file.as_fd(), part, done.bytes))?;
+        let n = retry_on_intr(|| rustix::io::pwrite(file.as_fd(), part, offset))?;
         if n == 0 {
             return Err(Errno::NOSPC);
         }
@@ -202,7 +212,10 @@ mod tests {
         std::fs::write(dir.0.join(".plfs-probe.4194300.0"), b"x").unwrap();
         std::fs::write(dir.0.join(".plfs-probe.1.0"), b"x").unwrap();
         for (size, bytes) in [(3 << 20, 3_u64 << 20), (1, 4096), (600 << 10, 600 << 10)] {
-            let done = appends(&dir.0, None, &Limits::new(size, Duration::from_secs(10))).unwrap();
+            let long = Duration::from_secs(10);
+            let done = appends(&dir.0, None, &Limits::for_a_window(size, long)).unwrap();
+            assert!(done.bytes >= bytes && done.took >= WINDOW, "{done:?}");
+            let done = appends(&dir.0, None, &Limits::new(size, long)).unwrap();
             assert_eq!(
                 (done.bytes, done.each.len()),
                 (bytes, bytes.div_ceil(PIECE as u64) as usize)

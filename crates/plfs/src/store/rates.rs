@@ -49,7 +49,7 @@ const SURE_BYTES: u64 = 2 << 20;
 const DOUBTED: f64 = 0.6;
 /// Bit of a rate that a probe of less than a [`WINDOW`] found: a guess, as on targets that were
 /// alike such probes differed by a factor of twelve, and were 50 times what the targets took for
-/// longer. The first measurement takes its place.
+/// longer. People are shown it; a writer goes by what was measured, and takes its place.
 const GUESS: u64 = 1;
 /// A target of which nobody has heard for so long makes room for another one. A minute: what was
 /// measured then has a quarter of its weight.
@@ -172,13 +172,13 @@ impl Rates {
     /// Takes note that a target took so many bytes a second at least, in the last [`WINDOW`].
     pub(crate) fn note(&self, target: Target, bytes_s: f64) {
         let words = &self.page.words()[target.0 * TARGET..][..TARGET];
-        let rate = match self.rate(target) {
-            Some((before, age)) if !self.is_guess(target) => {
+        let rate = match self.measured(target) {
+            Some((before, age)) => {
                 let windows = (age as f64 / WINDOW.as_nanos() as f64).min(1.0);
                 let kept = (1.0 - NEW).powf(windows);
                 (1.0 - kept) * bytes_s + kept * before
             }
-            _ => bytes_s,
+            None => bytes_s,
         };
         words[RATE].store(bits_of(rate), Ordering::Relaxed);
         words[SEEN].store(boot_time_ns(), Ordering::Relaxed);
@@ -280,7 +280,7 @@ impl Rates {
         (target.0, self.page.words()[target.0 * TARGET].load(Ordering::Relaxed))
     }
 
-    /// Bytes per second of a target, and how old that is, in ns.
+    /// Bytes per second of a target, be it a guess, and how old that is, in ns.
     pub(crate) fn rate(&self, target: Target) -> Option<(f64, u64)> {
         let words = &self.page.words()[target.0 * TARGET..][..TARGET];
         let rate = f64::from_bits(words[RATE].load(Ordering::Relaxed));
@@ -288,13 +288,9 @@ impl Rates {
         (1.0..=1e15).contains(&rate).then_some((rate, age))
     }
 
-    /// Whether the rate is known, and more than what a short probe found.
-    pub(crate) fn is_measured(&self, target: Target) -> bool {
-        self.rate(target).is_some() && !self.is_guess(target)
-    }
-
-    fn is_guess(&self, target: Target) -> bool {
-        self.page.words()[target.0 * TARGET + RATE].load(Ordering::Relaxed) & GUESS != 0
+    /// The same of a target of which more is known than what a short probe found.
+    pub(crate) fn measured(&self, target: Target) -> Option<(f64, u64)> {
+        self.rate(target).filter(|(rate, _)| rate.to_bits() & GUESS == 0)
     }
 
     /// Bytes that were written to a target since the page is there.
@@ -370,21 +366,14 @@ impl Seat {
 
     /// What is known of these targets. Costs a look at all seats for each.
     pub(crate) fn look(&self, targets: &[Target]) -> Vec<Known> {
-        let rates: Vec<_> = targets.iter().map(|target| self.rates.rate(*target)).collect();
-        let guesses: Vec<_> = targets.iter().map(|target| self.rates.is_guess(*target)).collect();
-        let best_of = |guessed: bool| {
-            let those = rates.iter().zip(&guesses).filter(|(_, guess)| **guess == guessed);
-            those.flat_map(|(rate, _)| rate).map(|(rate, _)| *rate).fold(0.0, f64::max)
-        };
-        // What was measured says how fast any is; before that guesses do.
-        let measured = best_of(false);
-        let best = if measured > 0.0 { measured } else { best_of(true) };
-        let known = targets.iter().zip(&rates).zip(&guesses).map(|((target, rate), guess)| {
+        let rates: Vec<_> = targets.iter().map(|target| self.rates.measured(*target)).collect();
+        let best = rates.iter().flatten().map(|(rate, _)| *rate).fold(0.0, f64::max);
+        let known = targets.iter().zip(&rates).map(|(target, rate)| {
             let others = self.rates.writers(*target, |at| Some(at) != self.at);
             let expected = rate.map(|(rate, age)| {
                 let weight = (-(age as f64) / HALF_NS).exp2();
-                let rate = rate.min(best) * weight + best * (1.0 - weight);
-                let is_sure = !guess && self.rates.bytes(*target) >= SURE_BYTES;
+                let rate = rate * weight + best * (1.0 - weight);
+                let is_sure = self.rates.bytes(*target) >= SURE_BYTES;
                 let rate = if is_sure { rate } else { rate.max(DOUBTED * best) };
                 rate / (others as f64 + 1.0)
             });
@@ -504,17 +493,18 @@ mod tests {
     }
 
     /// Storage that is limited to a rate takes some MiB at once: probes of 2 MiB differed by a
-    /// factor of twelve on targets that were alike, and what they found had a part in the rate for
-    /// four seconds, in which writers moved: 2 GiB took 2.5 % longer than without a probe.
+    /// factor of twelve on targets that were alike. What they found had a part in the rate for four
+    /// seconds, in which writers moved: 2 GiB took 2.5 % longer than without a probe. Later it only
+    /// decided where writers began, and 64 of them gave 11.7 to 13.4 % to each of eight targets: 4.7
+    /// % longer.
     #[test]
-    fn what_a_short_probe_found_gives_way_to_the_first_measurement() {
+    fn writers_go_by_what_was_measured_and_by_no_short_probe() {
         let rates = page();
         let all = ["/a", "/b", "/c"].map(|dir| rates.target(Path::new(dir)).unwrap());
         let seat = rates.sit();
-        let expected =
-            || -> Vec<f64> { seat.look(&all).iter().map(|one| one.expected.unwrap()).collect() };
-        let parts_of = |best: f64| -> Vec<f64> {
-            expected().iter().map(|one| (one / best * 100.0).round()).collect()
+        let expected = || -> Vec<Option<f64>> {
+            let whole = |bytes_s: f64| (bytes_s / 1e3).round() * 1e3;
+            seat.look(&all).iter().map(|one| one.expected.map(whole)).collect()
         };
         let probe = |bytes_s, bytes| Probe {
             bytes_s,
@@ -528,15 +518,15 @@ mod tests {
         for (target, bytes_s) in all.iter().zip([2e9, 2e8, 1.5e9]) {
             rates.book(*target, &probe(bytes_s, 4 << 20));
         }
-        assert_eq!(parts_of(2e9), [100.0, 60.0, 75.0], "slower, as far as a guess goes");
+        assert_eq!(expected(), [None; 3]);
         rates.got(all[0], 8 << 20);
         rates.note(all[0], 40e6);
-        assert_eq!(parts_of(40e6), [100.0; 3], "all of them may be as fast");
+        assert_eq!(expected(), [Some(40e6), None, None], "the others may be as fast");
         rates.note(all[1], 4e6);
-        assert_eq!(parts_of(40e6), [100.0, 10.0, 100.0]);
-        // What took long enough is no guess.
+        assert_eq!(expected(), [Some(40e6), Some(4e6), None]);
+        // What took long enough is a measurement.
         rates.book(all[2], &probe(4e6, 4 << 20));
-        assert_eq!((expected()[2] / 4e6).round(), 1.0);
+        assert_eq!(expected(), [Some(40e6), Some(4e6), Some(4e6)]);
     }
 
     #[test]

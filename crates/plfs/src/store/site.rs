@@ -98,7 +98,7 @@ pub(crate) fn merge(rates: &Rates, path: &Path, dirs: &[PathBuf]) -> Result<(), 
     let now = Time::now().sec;
     for dir in dirs {
         let Some(target) = rates.target(dir) else { continue };
-        let ours = rates.rate(target).map(|(rate, age)| (rate, age as f64 / 1e9));
+        let ours = rates.measured(target).map(|(rate, age)| (rate, age as f64 / 1e9));
         let theirs = site.get(dir).map(|one| (one.bytes_s, (now - one.seen_s).max(0) as f64));
         match (ours, theirs) {
             (None, None) => {}

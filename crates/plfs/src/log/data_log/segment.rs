@@ -44,7 +44,7 @@ impl DataLog {
         let rate_of = |one: &&StorageTarget| match &self.steering {
             Steers::Yes(steering) => {
                 let rates = steering.rates();
-                rates.find(&one.key).and_then(|at| rates.rate(at)).map(|(rate, _)| rate)
+                rates.find(&one.key).and_then(|at| rates.measured(at)).map(|(rate, _)| rate)
             }
             _ => None,
         };
