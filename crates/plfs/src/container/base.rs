@@ -22,12 +22,12 @@ use super::directory::Layouts;
 use super::layout::{Container, WRITTEN_TO, container_dir, places};
 use crate::config::Config;
 use crate::error::{At, Error, Result};
-use crate::store::machine::{random_u64, tick_ns};
+use crate::store::machine::random_u64;
 use crate::store::{self, Errno, Keep, Kind, Links, Open, Stat, Store, StoreFile, Time};
 use crate::sync::{Arc, thread};
 
 /// What is written in place gets its modification time from a clock that ticks: 10 ms, the longest
-/// tick of Linux (CONFIG_HZ=100), where another machine's clock may be meant.
+/// tick of Linux (CONFIG_HZ=100). Of a clock that this machine reads it is behind what it says now.
 const TICK_NS: i128 = 10_000_000;
 
 /// How long who waits for the clock sleeps at a time: 1 ms.
@@ -453,13 +453,13 @@ fn build(
     (superblock.mode, superblock.uid, superblock.gid) = (stat.mode, stat.uid, stat.gid);
     superblock.inode = stat.ino;
     let local = store.is_local(root);
-    let tick_ns = if local { tick_ns().unwrap_or(TICK_NS) } else { TICK_NS };
-    let written = wall_clock_at(stat.mtime.ns() + tick_ns);
+    let written = wall_clock_at(stat.mtime.ns() + if local { 0 } else { TICK_NS });
     let view =
         Container::of_parts(store.clone(), superblock, dir.clone(), (stat.dev, stat.ino), local);
     write_clock(&view, wall_clock().max(written), false)?;
     // Else its stamps would be later than those of who goes on in place after them: two ticks at
-    // most, unless the clock is set back meanwhile.
+    // most, unless the clock is set back meanwhile. Where one machine has the file system, that is
+    // past already, unless somebody has set the file's time.
     for _ in 0..2 * TICK_NS / WAIT_NS {
         if wall_clock() > written {
             break;

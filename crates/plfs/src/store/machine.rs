@@ -154,14 +154,6 @@ pub(crate) fn boot_id() -> u64 {
     *ID.get_or_init(|| first_digits("/proc/sys/kernel/random/boot_id"))
 }
 
-/// How far behind the times can be that this machine's kernel gives to files, in ns: the tick of
-/// its coarse clock, 1 to 10 ms. `None`: it does not say.
-pub(crate) fn tick_ns() -> Option<i128> {
-    let tick = rustix::time::clock_getres(rustix::time::ClockId::RealtimeCoarse);
-    let ns = i128::from(tick.tv_sec) * 1_000_000_000 + i128::from(tick.tv_nsec);
-    (ns > 0).then_some(ns)
-}
-
 /// Time since this machine was started, nanoseconds; it goes on while the machine sleeps, and
 /// nobody sets it.
 pub(crate) fn boot_time_ns() -> u64 {
