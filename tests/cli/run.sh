@@ -3235,6 +3235,12 @@ t_rates_of_the_site() {
     plfs probe m > /dev/null
     has '^plfs-rates 1$' site/rates
     [ "$(wc -l < site/rates)" = 4 ] && [ "$(ls site)" = rates ]
+    # A link stays one, and a strict umask shuts nobody out.
+    ln -s rates site/link
+    chmod 666 site/rates
+    (umask 077 && PLFS_RATES=$PWD/site/link plfs probe m > /dev/null)
+    [ -L site/link ] && [ "$(stat -c %a site/rates)" = 666 ]
+    rm site/link
     # Another node, which has measured nothing.
     other=$(mktemp -d /dev/shm/plfs-cli-test.XXXXXX)
     trap 'rm -rf "$memory" "$other"' EXIT

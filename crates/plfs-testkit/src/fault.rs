@@ -476,18 +476,25 @@ pub struct FaultStore {
     inner: Arc<dyn Store>,
     state: Arc<Mutex<State>>,
     user: Option<u32>,
+    /// What is below does not outlive the machine.
+    in_memory: Option<PathBuf>,
 }
 
 impl FaultStore {
     /// Wraps `inner`, without faults.
     pub fn new(inner: Arc<dyn Store>) -> FaultStore {
-        FaultStore { inner, state: Arc::default(), user: None }
+        FaultStore { inner, state: Arc::default(), user: None, in_memory: None }
     }
 
     /// The same store, which says that it acts as the user `uid`; who may do what stays `inner`'s
     /// to say.
     pub fn acting_as(&self, uid: u32) -> FaultStore {
         FaultStore { user: Some(uid), ..self.clone() }
+    }
+
+    /// The same store, which says that what is below `path` does not outlive the machine.
+    pub fn in_memory_below(&self, path: &str) -> FaultStore {
+        FaultStore { in_memory: Some(path.into()), ..self.clone() }
     }
 
     /// Puts a fault in, beside those that are there.
@@ -731,7 +738,8 @@ impl Store for FaultStore {
     }
 
     fn boot(&self, path: &Path) -> Option<u64> {
-        self.inner.boot(path)
+        let is_in_memory = self.in_memory.as_ref().is_some_and(|dir| path.starts_with(dir));
+        self.inner.boot(path).filter(|_| !is_in_memory)
     }
 
     fn user(&self) -> u32 {

@@ -14,11 +14,12 @@ use crate::config::Config;
 use crate::container::{Table, find_root, in_roots, path_of};
 use crate::error::{Error, Result};
 use crate::store::probe::{Appends, Limits, PIECE, appends};
-use crate::store::rates::{Rates, Target};
-use crate::store::site::merge;
+use crate::store::rates::Rates;
+use crate::store::site::{EVERY_NS, merge};
 use crate::store::{Directories, Errno, Kind, Latencies, Links, Probe, Store, TargetProvider};
+use crate::sync::plain::atomic::{AtomicBool, Ordering};
 use crate::sync::plain::mpsc::{Receiver, RecvTimeoutError, channel};
-use crate::sync::{Arc, Mutex, lock, spawn_for_ever, thread};
+use crate::sync::{Arc, Mutex, OfProcess, lock, spawn_for_ever, thread};
 
 /// How long somebody waits beyond the time of a probe, for an append that does not end. Who waits
 /// for the probe of another process waits as long: that one began first.
@@ -39,6 +40,8 @@ const PROBE_BYTES: u64 = 16 << 20;
 /// A probe for a new file writes one byte for so many of the file: less than 1 % of its time, with
 /// what others take that are slower.
 const PROBED_PART: u64 = 128;
+/// What is said of a file of rates that cannot be read at this moment.
+const SILENT: &str = "it does not answer";
 /// How often who waits for the probe of another process looks.
 const LOOKS: Duration = Duration::from_millis(10);
 
@@ -242,15 +245,25 @@ pub(crate) fn measure_for_new(
     if places.len() < 2 || each < PIECE as u64 {
         return;
     }
-    let _ = tell_site(store, config, &places);
-    let keys: Vec<_> = places.iter().map(|place| place.key.clone()).collect();
-    let known = known_of(store.as_ref(), config, &keys);
-    let mut known = known.iter();
-    places.retain(|_| known.next().is_some_and(|one| !is_recent(one)));
-    let mut measured = lock(&MEASURED);
-    places.retain(|place| measured.get(&place.key).is_none_or(|then| then.elapsed() > RECENT));
-    measured.extend(places.iter().map(|place| (place.key.clone(), Instant::now())));
-    drop(measured);
+    let keep_unknown = |places: &mut Vec<TargetPlace>| {
+        let keys: Vec<_> = places.iter().map(|place| place.key.clone()).collect();
+        let known = known_of(store.as_ref(), config, &keys);
+        let mut known = known.iter();
+        places.retain(|_| known.next().is_some_and(|one| !is_recent(one)));
+    };
+    let is_old = |then: &Instant| then.elapsed() > RECENT;
+    places.retain(|place| lock(&MEASURED).get(&place.key).is_none_or(is_old));
+    keep_unknown(&mut places);
+    if places.is_empty() {
+        return;
+    }
+    // Another node may know them.
+    let rates = config.shared_memory.as_deref().and_then(|dir| Rates::of(dir, store.user()));
+    if rates.is_some_and(|rates| rates.is_merge_due(EVERY_NS)) {
+        let _ = tell_site(store, config, &places);
+        keep_unknown(&mut places);
+    }
+    lock(&MEASURED).extend(places.iter().map(|place| (place.key.clone(), Instant::now())));
     let limits = Limits::of_fastest(each, CHOICE_TIME);
     let _ = probe_within(store, config, &places, limits);
 }
@@ -337,7 +350,8 @@ fn probe_within(
 }
 
 /// Merges what this node knows of the targets with the file of the site, if the settings name one;
-/// within a second, or not at all. `Err`: a sentence about the file.
+/// within a second, or not at all, nor while this process still waits for that file. `Err`: a
+/// sentence about the file.
 pub fn tell_site(
     store: &Arc<dyn Store>,
     config: &Config,
@@ -346,16 +360,29 @@ pub fn tell_site(
     let Some(file) = config.rates.clone() else { return Ok(()) };
     let rates = config.shared_memory.as_deref().and_then(|dir| Rates::of(dir, store.user()));
     let Some(rates) = rates else { return Ok(()) };
+    static IS_ASKED: OfProcess<AtomicBool> = OfProcess::new();
+    let is_asked = IS_ASKED.get(Default::default);
+    let not_used = |why: &str| format!("the file of rates {} is not used: {why}", file.display());
+    if is_asked.swap(true, Ordering::Relaxed) {
+        return Err(not_used(SILENT));
+    }
     let dirs: Vec<PathBuf> = targets.iter().map(|place| place.key.clone()).collect();
     let (say, said) = channel();
     let of = file.clone();
-    let run = move || drop(say.send(merge(&rates, &of, &dirs)));
-    let why = match spawn_for_ever("plfs-rates", run).then(|| said.recv_timeout(GRACE)) {
-        Some(Ok(Ok(()))) => return Ok(()),
-        Some(Ok(Err(refused))) => refused.to_string(),
-        _ => "it does not answer".into(),
+    let run = move || {
+        let merged = merge(&rates, &of, &dirs);
+        is_asked.store(false, Ordering::Relaxed);
+        drop(say.send(merged));
     };
-    Err(format!("the file of rates {} is not used: {why}", file.display()))
+    if !spawn_for_ever("plfs-rates", run) {
+        is_asked.store(false, Ordering::Relaxed);
+        return Err(not_used("there is no thread to be had"));
+    }
+    match said.recv_timeout(GRACE) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(refused)) => Err(not_used(&refused.to_string())),
+        Err(_) => Err(not_used(SILENT)),
+    }
 }
 
 fn start(
@@ -421,26 +448,27 @@ fn one(
     let cannot = |errno| Error::Io { op: "probe", path: path.to_path_buf(), errno };
     let provider = store.targets(path);
     let inside = place.inside.map(|number| (store, provider.as_ref(), number));
+    let got = || known.map_or(0, |(rates, target)| rates.bytes(target));
+    let before = got();
     let done = appends(&dir, inside, limits).map_err(cannot)?;
-    let found = result(&done, known);
+    let found = result(&done, got().saturating_sub(before));
     if let Some((rates, target)) = known {
-        rates.book(target, &found);
+        rates.book(target, &found, done.took);
     }
     Ok(Probed::Measured(found))
 }
 
-/// What appends say of a target, to which the writers of the node that are there write as well.
-fn result(done: &Appends, known: Option<(&Rates, Target)>) -> Probe {
-    let writers = known.map_or(0, |(rates, target)| rates.writers_of(target));
+/// What appends say of a target that took so many bytes of the node's writers meanwhile.
+fn result(done: &Appends, others_bytes: u64) -> Probe {
     let mut each: Vec<f64> = done.each.iter().map(Duration::as_secs_f64).collect();
     each.sort_by(f64::total_cmp);
     let quantile = |part: f64| {
         let at = (each.len() as f64 * part).ceil() as usize;
         each.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
     };
-    let alone = done.bytes as f64 / done.took.as_secs_f64().max(1e-9);
+    let all = done.bytes.saturating_add(others_bytes) as f64;
     Probe {
-        bytes_s: (alone * (writers + 1) as f64).clamp(1.0, 1e15),
+        bytes_s: (all / done.took.as_secs_f64().max(1e-9)).clamp(1.0, 1e15),
         bytes: done.bytes,
         median_s: quantile(0.5),
         most_s: quantile(0.99),

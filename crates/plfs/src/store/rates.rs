@@ -219,12 +219,16 @@ impl Rates {
         }
     }
 
-    /// Takes note of what a probe of this process found, which goes before what was known.
-    pub(crate) fn book(&self, target: Target, probe: &Probe) {
-        self.page.words()[target.0 * TARGET + BYTES].fetch_add(probe.bytes, Ordering::Relaxed);
-        self.learn(target, probe.bytes_s, 0, 0);
-        if probe.bytes as f64 / probe.bytes_s < WINDOW.as_secs_f64() {
-            self.page.words()[target.0 * TARGET + RATE].fetch_or(GUESS, Ordering::Relaxed);
+    /// Takes note of what a probe of this process found in so much time. It goes before what was
+    /// known, unless that was measured and this is a guess.
+    pub(crate) fn book(&self, target: Target, probe: &Probe, took: Duration) {
+        let words = &self.page.words()[target.0 * TARGET..][..TARGET];
+        words[BYTES].fetch_add(probe.bytes, Ordering::Relaxed);
+        if took >= WINDOW {
+            self.learn(target, probe.bytes_s, 0, 0);
+        } else if self.measured(target).is_none() {
+            words[RATE].store(bits_of(probe.bytes_s) | GUESS, Ordering::Relaxed);
+            words[SEEN].store(boot_time_ns().max(1), Ordering::Relaxed);
         }
         self.unfence(target);
         if let Some(history) = &self.history {
@@ -515,8 +519,9 @@ mod tests {
             cached: false,
             age_ns: 0,
         };
+        let short = WINDOW / 100;
         for (target, bytes_s) in all.iter().zip([2e9, 2e8, 1.5e9]) {
-            rates.book(*target, &probe(bytes_s, 4 << 20));
+            rates.book(*target, &probe(bytes_s, 4 << 20), short);
         }
         assert_eq!(expected(), [None; 3]);
         rates.got(all[0], 8 << 20);
@@ -524,8 +529,9 @@ mod tests {
         assert_eq!(expected(), [Some(40e6), None, None], "the others may be as fast");
         rates.note(all[1], 4e6);
         assert_eq!(expected(), [Some(40e6), Some(4e6), None]);
-        // What took long enough is a measurement.
-        rates.book(all[2], &probe(4e6, 4 << 20));
+        // What took long enough is a measurement, which no guess replaces.
+        rates.book(all[2], &probe(4e6, 4 << 20), WINDOW);
+        rates.book(all[2], &probe(9e8, 4 << 20), short);
         assert_eq!(expected(), [Some(40e6), Some(4e6), Some(4e6)]);
     }
 

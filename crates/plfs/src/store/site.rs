@@ -129,13 +129,20 @@ pub(crate) fn merge(rates: &Rates, path: &Path, dirs: &[PathBuf]) -> Result<(), 
 
 fn write(path: &Path, text: &[u8]) -> Result<(), Errno> {
     let store = PosixStore::new();
+    // A link stays one. Who has led here by forty of them has led in a circle.
+    let mut real = path.to_path_buf();
+    for _ in 0..40 {
+        let Ok(to) = store.readlink(&real) else { break };
+        real = real.parent().map_or_else(|| to.clone(), |dir| dir.join(&to));
+    }
+    let path = &real;
     // One name for a user and a node, so that processes which end in the middle leave one at most.
     let mut tmp = path.as_os_str().to_owned();
     tmp.push(format!(".{}.{}", host_name().to_string_lossy(), store.user()));
     let tmp = PathBuf::from(tmp);
     // The mode of the one that is there: who may write it says its owner.
-    let mode = store.stat(path, Links::Follow).map_or(0o644, |stat| stat.mode);
-    let file = store.open(&tmp, Open::create(mode))?;
+    let mode = store.stat(path, Links::Follow).map(|stat| stat.mode);
+    let file = store.open(&tmp, Open::create(mode.unwrap_or(0o644)))?;
     if !file.try_lock(LockKind::Exclusive)? {
         // Another process of the node does it.
         return Ok(());
@@ -144,6 +151,10 @@ fn write(path: &Path, text: &[u8]) -> Result<(), Errno> {
     if store.stat(&tmp, Links::Stay).map(of) != file.stat().map(of) {
         // It has just done it.
         return Ok(());
+    }
+    // The umask is this process's.
+    if let Ok(mode) = mode {
+        store.chmod(&tmp, mode & 0o7777)?;
     }
     let written = file.set_len(0).and_then(|()| write_full(file.as_ref(), text, 0));
     let done = written.and_then(|()| store.rename(&tmp, path));

@@ -180,6 +180,22 @@ fn a_file_is_finished_on_other_targets_when_one_hangs() {
     }
 }
 
+/// Where only the root is in memory, which has no disk to wait for, the other targets were not
+/// steered at all: who wrote waited for one that hung, for ever.
+#[test]
+fn a_target_that_hangs_is_given_up_also_if_the_root_is_in_memory() {
+    let fixture = Fixture::new(false);
+    let fixture = Fixture { faults: fixture.faults.in_memory_below("/m"), ..fixture };
+    let hanging = fixture.faults.hang(SECOND, &APPENDS, 3);
+    let begun = Instant::now();
+    let file = open(&fixture.process(), Path::new("/m/f"));
+    write(&file, 0..PIECES, 0);
+    file.close().unwrap();
+    assert!(begun.elapsed() < LONG, "{:?}", begun.elapsed());
+    assert!(hanging.waiting() > 0, "nothing hung");
+    fixture.reads("/m/f", PIECES, 0);
+}
+
 /// The append that was given up ends in the end, when its bytes have another place, the memory that
 /// it writes from has held others, and the file was overwritten.
 #[test]

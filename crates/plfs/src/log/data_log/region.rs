@@ -150,15 +150,17 @@ impl DataLog {
 
     /// `None` if there is one target, or nobody can tell how fast they are.
     fn begin_steering(&mut self) -> Option<Box<Steering>> {
-        let is_memory = self.container.local && self.sums.is_none();
         let streams = self.container.superblock.streams;
-        if is_memory || streams < 2 || self.only.is_some() || !self.has_choice() {
+        if streams < 2 || self.only.is_some() || !self.has_choice() {
             return None;
         }
         let _acting = self.container.store.act();
         let rates =
             Rates::of(self.container.shared_memory.as_deref()?, self.container.store.user())?;
         self.find_backends(&rates);
+        if self.are_all_in_memory() {
+            return None;
+        }
         if let Some(file) = &self.container.rates {
             let backends = &self.container.superblock.backends;
             let there = backends.iter().filter(|id| !self.lost.contains(id));
@@ -166,6 +168,23 @@ impl DataLog {
             look_after(file, &rates, dirs.collect());
         }
         Some(Box::new(Steering::new(&rates, self.container.placement)))
+    }
+
+    /// Whether nothing of the file's data goes to storage that can be slow.
+    fn are_all_in_memory(&self) -> bool {
+        let is_memory = |id: &u16| {
+            let dir = self.container.backend_root(*id);
+            dir.is_ok_and(|dir| self.container.store.boot(&dir).is_none())
+        };
+        // Its root is not, as a rule. That costs no call.
+        self.container.local
+            && self.sums.is_none()
+            && self
+                .container
+                .superblock
+                .backends
+                .iter()
+                .all(|id| self.lost.contains(id) || is_memory(id))
     }
 
     /// Sees that the file's backends are there, if the process has not seen it before. Those that
