@@ -296,9 +296,9 @@ fn chosen(expected: &[Option<f64>], wanted: Option<usize>) -> Vec<usize> {
 
 /// Appends `bytes` to each target, all at the same time, for `time` at most, and tells the writers
 /// of this node. They do not go by what takes less than 0.2 s; if `bytes` is `None`, 16 MiB are
-/// written again and again until that is over. Of two processes that ask for the same target one measures it, and the
-/// other waits for that, as long as a probe may take. A target that does not answer is given up
-/// then: the thread that asks it stays.
+/// written again and again until that is over. Of two processes that ask for the same target one
+/// measures it, and the other waits for that, as long as a probe may take. A target that does not
+/// answer is given up then: the thread that asks it stays.
 pub fn probe(
     store: &Arc<dyn Store>,
     config: &Config,

@@ -499,8 +499,8 @@ mod tests {
     /// Storage that is limited to a rate takes some MiB at once: probes of 2 MiB differed by a
     /// factor of twelve on targets that were alike. What they found had a part in the rate for four
     /// seconds, in which writers moved: 2 GiB took 2.5 % longer than without a probe. Later it only
-    /// decided where writers began, and 64 of them gave 11.7 to 13.4 % to each of eight targets: 4.7
-    /// % longer.
+    /// decided where writers began, and 64 of them gave 11.7 to 13.4 % to each of eight targets:
+    /// 4.7 % longer.
     #[test]
     fn writers_go_by_what_was_measured_and_by_no_short_probe() {
         let rates = page();
