@@ -175,7 +175,7 @@ impl Door {
     /// ever becomes a container, since this handle would not see it. Others the kernel caches,
     /// which is as fast.
     fn kernel_may_read(file: &File, stat: &Stat) -> Option<Arc<dyn StoreFile>> {
-        file.plain_file().filter(|plain| is_too_long_to_promote(plain.as_ref(), stat.len))
+        file.plain_file().filter(|plain| is_too_long_to_promote(plain.as_ref(), stat))
     }
 
     /// Whether the kernel, which reads a plain file by itself for another handle, may use it for

@@ -33,15 +33,19 @@ fn is_of_now(time: Time) -> bool {
     Time::now().ns() - time.ns() < YOUNG_NS
 }
 
-/// Whether a plain file of `len` bytes is longer than any that becomes a container where nobody has
-/// said `shared`: now, and from now on, as it gets no younger; unless somebody shortens it.
-pub fn is_too_long_to_promote(file: &dyn StoreFile, len: u64) -> bool {
-    len > PROMOTE_NEW_BYTES || len > PROMOTE_BYTES && !file.birth().is_some_and(is_of_now)
+/// Whether a plain file with stat `stat` is longer than any that becomes a container where nobody
+/// has said `shared`: now, and from now on, as it gets no younger; unless somebody shortens it.
+pub fn is_too_long_to_promote(file: &dyn StoreFile, stat: &Stat) -> bool {
+    // Where the file system does not say when it was made, that was no later than its last change.
+    let may_be_new = || is_of_now(file.birth().unwrap_or(stat.ctime));
+    stat.len > PROMOTE_NEW_BYTES || stat.len > PROMOTE_BYTES && !may_be_new()
 }
 
 /// How long after its last write a plain file may be under way on another node: 60 s, in which the
 /// processes of a job open what one of them has created.
 const YOUNG_NS: i128 = 60_000_000_000;
+/// The same by the clock of the node's table.
+const NEW_NS: u64 = YOUNG_NS as u64;
 
 impl Plfs {
     /// A handle on a plain file that is open as `file`, with stat `stat`, by a path and options of
@@ -65,14 +69,19 @@ impl Plfs {
         if stat.kind != Kind::File || !access.write {
             return Ok(Opened::Plain(in_place(None)));
         }
-        let (shared, other) = self.share_plain(stat);
+        let (shared, other) = self.share_plain(stat, false);
         // What is rewritten is this process's from now on, whoever wrote it before.
         let is_kept = stat.len == 0 || !options.truncate;
-        // One that several machines write, each with a clock of its own, is slow before it is long.
+        // Of one that another machine has made, which has a clock of its own, nobody knows when. It
+        // is slow before it is long.
+        let is_new = || {
+            let writers = self.process.writers();
+            writers.is_some_and(|it| it.was_made_within((stat.dev, stat.ino), NEW_NS))
+                || self.process.is_local(stat.dev, path) && file.birth().is_some_and(is_of_now)
+        };
         let is_short = || -> Result<bool> {
             Ok(stat.len <= PROMOTE_BYTES
-                || self.process.is_local(stat.dev, path)
-                    && !is_too_long_to_promote(file.as_ref(), stat.len)
+                || stat.len <= PROMOTE_NEW_BYTES && is_new()
                 || self.workload_of(path)? == Workload::Shared)
         };
         let is_young = || !self.process.is_local(stat.dev, path) && is_young(stat);
@@ -107,8 +116,8 @@ impl Plfs {
 
     /// What handles of the process on a plain file share, which the process enters in the node's
     /// table; and who else is there, unless this process is.
-    pub(super) fn share_plain(&self, stat: &Stat) -> (Arc<PlainFile>, OtherWriter) {
-        self.share_plain_as((stat.dev, stat.ino), None)
+    pub(super) fn share_plain(&self, stat: &Stat, has_made: bool) -> (Arc<PlainFile>, OtherWriter) {
+        self.share_plain_as((stat.dev, stat.ino), None, has_made)
     }
 
     /// [`Plfs::share_plain`] for who may have entered the process there already.
@@ -116,6 +125,7 @@ impl Plfs {
         &self,
         key: (u64, u64),
         entry: Option<Entry>,
+        has_made: bool,
     ) -> (Arc<PlainFile>, OtherWriter) {
         let mut open = lock(&self.plain);
         let writing =
@@ -130,7 +140,7 @@ impl Plfs {
         let (entered, other) = match (self.process.writers(), writing) {
             (_, Some(writing)) => (Entered::As(writing), OtherWriter::Closed),
             (Some(writers), None) => {
-                let (writing, other) = writers.enter(key);
+                let (writing, other) = writers.enter(key, has_made);
                 (writing.map_or(Entered::NoRoom, Entered::As), other)
             }
             (None, None) => (Entered::Alone, OtherWriter::Unknown),
@@ -188,7 +198,7 @@ impl Plfs {
         path: &Path,
         options: OpenOptions,
     ) -> File {
-        let (shared, _) = self.share_plain(stat);
+        let (shared, _) = self.share_plain(stat, true);
         let (process, path) = (self.process.clone(), Arc::from(path));
         let identity = (stat.dev, stat.ino);
         File::in_place(process, identity, Some(shared), file, path, options.access)
@@ -225,7 +235,7 @@ impl Plfs {
         access: Access,
         written: &Written,
     ) -> File {
-        let (shared, _) = self.share_plain_as(identity, written.entry);
+        let (shared, _) = self.share_plain_as(identity, written.entry, false);
         shared.take_over(written);
         let (process, path) = (self.process.clone(), Arc::from(path));
         let file = File::in_place(process, identity, Some(shared), file, path, access);

@@ -6,13 +6,16 @@
 use std::path::Path;
 
 use super::Result;
-use super::machine::{is_dead, start_of_process};
+use super::machine::{boot_time_ns, is_dead, start_of_process};
 use super::shm::{PageWords, SharedPage, WORDS};
 use crate::sync::plain::atomic::Ordering;
 use crate::sync::{Arc, plain};
 
-/// Words of an entry: which file, which process, and whether the file has a container.
-const ENTRY: usize = 3;
+/// Words of an entry: which file, which process, whether the file has a container, and when a
+/// process of this node made it (boot time, ns; 0: none that is known).
+const ENTRY: usize = 4;
+const FLAG: usize = 2;
+const MADE: usize = 3;
 const ENTRIES: usize = WORDS / ENTRY;
 /// Entries in which one file can be: those behind the one that its number means.
 const SLOTS_OF_FILE: usize = 8;
@@ -59,14 +62,19 @@ impl Writers {
     /// calls, once in the life of a process. It takes no descriptor on a tmpfs: every process that
     /// has written a plain file has it.
     pub(crate) fn join(dir: &Path, uid: u32) -> Result<Writers> {
-        let page = SharedPage::join(&dir.join(format!("plfs-writers-{uid}")), uid)?;
+        let page = SharedPage::join(&dir.join(format!("plfs-writers4-{uid}")), uid)?;
         Ok(Writers { page: page.into_words() })
     }
 
-    /// Enters this process for a file; `None` if there is no room. Then says who else is there.
-    pub(crate) fn enter(self: &Arc<Self>, file: (u64, u64)) -> (Option<Writing>, OtherWriter) {
+    /// Enters this process for a file, which it `has_made` or not; `None` if there is no room. Then
+    /// says who else is there.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        file: (u64, u64),
+        has_made: bool,
+    ) -> (Option<Writing>, OtherWriter) {
         let (key, me) = (key_of(file), me());
-        let (entry, was_closed) = self.take(key, me, is_of_the_dead);
+        let (entry, was_closed) = self.take(key, me, has_made, is_of_the_dead);
         // Of two that enter at once, one sees the other.
         let other = match (self.is_open(key, |owner| owner != me), was_closed) {
             (true, _) => OtherWriter::Open,
@@ -82,7 +90,7 @@ impl Writers {
     /// process does not know its number yet.
     pub(crate) fn enter_once(&self, file: (u64, u64)) -> Option<Entry> {
         let (key, me) = (key_of(file), Some(ME.load(Ordering::Relaxed)).filter(|me| *me != 0)?);
-        let entry = self.take(key, me, |_| false).0?;
+        let entry = self.take(key, me, true, |_| false).0?;
         let words = self.page.words();
         let is_mine = |at: &usize| {
             words[*at].load(Ordering::SeqCst) == key && words[at + 1].load(Ordering::SeqCst) == me
@@ -110,12 +118,19 @@ impl Writers {
 
     /// What is not 0 once somebody has said that the file of an entry has a container.
     pub(crate) fn flag_of(&self, entry: Entry) -> &plain::atomic::AtomicU64 {
-        &self.page.words()[entry.slot + 2]
+        &self.page.words()[entry.slot + FLAG]
     }
 
     /// An entry for a file, if there is room; and whether it was one of the file's.
-    fn take(&self, key: u64, me: u64, is_of_the_dead: fn(u64) -> bool) -> (Option<Entry>, bool) {
+    fn take(
+        &self,
+        key: u64,
+        me: u64,
+        has_made: bool,
+        is_of_the_dead: fn(u64) -> bool,
+    ) -> (Option<Entry>, bool) {
         let words = self.page.words();
+        let made = if has_made { boot_time_ns().max(1) } else { 0 };
         let mut slot = self.slots_of(key).find(|slot| {
             words[*slot].load(Ordering::SeqCst) == key
                 && words[slot + 1]
@@ -124,7 +139,9 @@ impl Writers {
         });
         let was_closed = slot.is_some();
         if let Some(slot) = slot {
-            words[slot + 2].store(0, Ordering::SeqCst);
+            words[slot + FLAG].store(0, Ordering::SeqCst);
+            // Who goes on with a file makes it no older.
+            words[slot + MADE].fetch_max(made, Ordering::SeqCst);
         }
         // Free ones first, then those of files that are closed, then those of the dead.
         for may_go in [|owner: u64| owner == 0, |owner| owner == CLOSED, is_of_the_dead] {
@@ -139,7 +156,8 @@ impl Writers {
                     let is_taken = may_go(owner) && takes(owner);
                     if is_taken {
                         words[*slot].store(key, Ordering::SeqCst);
-                        words[slot + 2].store(0, Ordering::SeqCst);
+                        words[slot + FLAG].store(0, Ordering::SeqCst);
+                        words[slot + MADE].store(made, Ordering::SeqCst);
                     }
                     is_taken
                 })
@@ -168,7 +186,16 @@ impl Writers {
     pub(crate) fn flag(&self, file: (u64, u64)) {
         let (key, words) = (key_of(file), self.page.words());
         let entries = self.slots_of(key).filter(|at| words[*at].load(Ordering::SeqCst) == key);
-        entries.for_each(|at| words[at + 2].store(1, Ordering::SeqCst));
+        entries.for_each(|at| words[at + FLAG].store(1, Ordering::SeqCst));
+    }
+
+    /// Whether a process of the node has made the file within this time.
+    pub(crate) fn was_made_within(&self, file: (u64, u64), time_ns: u64) -> bool {
+        let (key, words, now) = (key_of(file), self.page.words(), boot_time_ns());
+        self.slots_of(key).any(|at| {
+            let made = words[at + MADE].load(Ordering::SeqCst);
+            words[at].load(Ordering::SeqCst) == key && made != 0 && now.abs_diff(made) < time_ns
+        })
     }
 
     /// Where the table may have entries of the file.
@@ -236,22 +263,26 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         let page = SharedPage::join(&at, uid).unwrap();
         let writers = Arc::new(Writers { page: page.into_words() });
-        let (first, seen) = writers.enter((1, 2));
+        let (first, seen) = writers.enter((1, 2), false);
         assert_eq!(seen, OtherWriter::Unknown);
         // A process that lives, and is not this one.
         let slot = first.as_ref().unwrap().entry.slot;
         let other = 1_u64 << 32 | u64::from(start_of_process(1));
         writers.page.words()[slot + 1].store(other, Ordering::SeqCst);
-        let (second, seen) = writers.enter((1, 2));
+        let (second, seen) = writers.enter((1, 2), true);
         assert_eq!(seen, OtherWriter::Open);
+        assert!(writers.was_made_within((1, 2), u64::MAX));
+        assert!(!writers.was_made_within((1, 2), 0) && !writers.was_made_within((1, 3), u64::MAX));
         drop(second);
         // One that is dead.
         writers.page.words()[slot + 1].store(other + 1, Ordering::SeqCst);
-        assert_eq!(writers.enter((1, 2)).1, OtherWriter::Closed);
-        assert_eq!(writers.enter((1, 3)).1, OtherWriter::Unknown);
+        assert_eq!(writers.enter((1, 2), false).1, OtherWriter::Closed);
+        assert!(writers.was_made_within((1, 2), u64::MAX));
+        assert_eq!(writers.enter((1, 3), false).1, OtherWriter::Unknown);
+        assert!(!writers.was_made_within((1, 3), u64::MAX));
         drop(first);
         // However many files there are, there is no more than a page.
-        let all: Vec<_> = (0..5000).map(|ino| writers.enter((7, ino)).0).collect();
+        let all: Vec<_> = (0..5000).map(|ino| writers.enter((7, ino), false).0).collect();
         assert!(all.iter().flatten().count() <= ENTRIES);
         // The table's file is kept, and locked, without a descriptor.
         let open = std::fs::read_dir("/proc/self/fd").unwrap().map(|fd| fd.unwrap().path());
