@@ -191,8 +191,10 @@ static int boxes_make(
 {
 	MPI_Offset records = f->is_writable ? records_of(f) : f->records;
 	int n = s->kind == VARN ? s->num : 1, rc = NC_NOERR;
-	if (n < 0 || (s->kind == VARN && n > 0 && !s->starts))
-		return n < 0 ? NC_EINVAL : NC_ENULLSTART;
+	if (s->kind == VARN && n != 0 && !s->starts)
+		return NC_ENULLSTART;
+	/* Fewer than none are none. */
+	n = n > 0 ? n : 0;
 	r->boxes = calloc((size_t)n + 1, sizeof *r->boxes);
 	r->numbers = calloc(((size_t)n + 1) * 4 * (size_t)v->ndims, sizeof *r->numbers);
 	if (!r->boxes || !r->numbers)
@@ -297,13 +299,12 @@ static int memory_find(const struct variable *v, struct request *r, const void *
 	if (count == -1)
 		return NC_NOERR;
 	int bytes;
+	MPI_Offset elements;
 	PMPI_Type_size(type, &bytes);
-	if (count < 0)
-		return NC_ENEGATIVECNT;
+	if (__builtin_mul_overflow(bytes / r->size, count, &elements) || elements != r->elements)
+		return NC_EIOMISMATCH;
 	if (count > INT_MAX)
 		return NC_EINTOVERFLOW;
-	if (bytes / r->size * count != r->elements)
-		return NC_EIOMISMATCH;
 	if (is_named || r->elements == 0)
 		return NC_NOERR;
 	/* An imap is of the packed elements, which have no gaps. */
@@ -334,7 +335,7 @@ static int memory_find(const struct variable *v, struct request *r, const void *
 }
 
 /* A request that can be carried out, or an error. One for later whose buffer has no elements is
- * checked and forgotten, whatever it says of the variable: so PnetCDF does. */
+ * checked and forgotten, whatever it says of the variable, and one of no boxes: so PnetCDF does. */
 static int request_make(struct file *f, int varid, int how, const struct shape *shape,
 	const void *buffer, MPI_Offset count, MPI_Datatype type, struct request **out)
 {
@@ -348,9 +349,11 @@ static int request_make(struct file *f, int varid, int how, const struct shape *
 	if (rc == NC_NOERR && number >= 0 && (number == 0) != (v->type == NC_CHAR))
 		rc = NC_ECHAR;
 	bool is_empty = how & LATER && count == 0 && type != MPI_DATATYPE_NULL;
-	if (rc == NC_NOERR && !(is_empty && shape->kind == VARN && shape->num < 1))
+	int num = shape->kind == VARN ? shape->num : 1;
+	bool is_none = num == 0 || (is_empty && num < 0);
+	if (rc == NC_NOERR && !is_none)
 		rc = boxes_make(f, v, r, shape);
-	if (rc != NC_NOERR || is_empty) {
+	if (rc != NC_NOERR || is_empty || is_none) {
 		request_free(r);
 		return rc;
 	}

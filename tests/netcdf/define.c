@@ -388,6 +388,65 @@ static void empty_requests(int parts)
 	t_free(&info);
 }
 
+/* A dataset with two variables that are cut, one that is whole, and records of all but the first.
+ */
+struct three {
+	int ncid, y, fixed, record, whole;
+};
+
+static struct three three_new(int parts)
+{
+	MPI_Info info = t_hints(parts, NULL);
+	struct three t;
+	int dims[3], data[12] = {0};
+	MPI_Offset start[3] = {0, 0, 0}, count[3] = {1, 4, 3};
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &t.ncid));
+	FINE(ncmpi_def_dim(t.ncid, "t", NC_UNLIMITED, &dims[0]));
+	FINE(ncmpi_def_dim(t.ncid, "y", 4, &dims[1]));
+	FINE(ncmpi_def_dim(t.ncid, "x", 3, &dims[2]));
+	FINE(ncmpi_def_var(t.ncid, "fixed", NC_INT, 2, dims + 1, &t.fixed));
+	FINE(ncmpi_def_var(t.ncid, "record", NC_INT, 3, dims, &t.record));
+	FINE(ncmpi_def_var(t.ncid, "whole", NC_INT, 1, dims, &t.whole));
+	FINE(ncmpi_def_var_fill(t.ncid, t.record, 0, NULL));
+	FINE(ncmpi_put_att_text(t.ncid, t.fixed, "units", 5, "metre"));
+	FINE(ncmpi_put_att_text(t.ncid, t.fixed, "other", 5, "thing"));
+	FINE(ncmpi_enddef(t.ncid));
+	FINE(ncmpi_put_var_int_all(t.ncid, t.fixed, data));
+	FINE(ncmpi_put_vara_int_all(t.ncid, t.record, start, count, data));
+	FINE(ncmpi_put_vara_int_all(t.ncid, t.whole, start, count, data));
+	t.y = dims[1];
+	t_free(&info);
+	return t;
+}
+
+/* Numbers of elements that are not those of the memory gave errors of another kind than PnetCDF's:
+ * fewer than -1, too many for an int; of varn with no boxes, or fewer than none. */
+static void wrong_counts(int parts)
+{
+	struct three t = three_new(parts);
+	int data[12] = {0}, id, v = t.fixed;
+	MPI_Offset start[2] = {0, 0}, count[2] = {1, 1}, *starts[1] = {start};
+	for (int full = 0; full < 2; full++, count[0] = 0) {
+		GIVES(NC_EIOMISMATCH,
+			ncmpi_put_vara_all(t.ncid, v, start, count, data, -3, MPI_INT));
+		GIVES(NC_EIOMISMATCH,
+			ncmpi_get_vara_all(t.ncid, v, start, count, data, -3, MPI_INT));
+		GIVES(NC_EIOMISMATCH,
+			ncmpi_iput_vara(t.ncid, v, start, count, data, -3, MPI_INT, &id));
+		GIVES(NC_EIOMISMATCH,
+			ncmpi_put_vara_all(t.ncid, v, start, count, data, 1LL << 33, MPI_INT));
+	}
+	GIVES(NC_ENULLSTART, ncmpi_put_varn_all(t.ncid, v, -1, NULL, NULL, data, 1, MPI_INT));
+	GIVES(NC_EIOMISMATCH, ncmpi_put_varn_all(t.ncid, v, -1, starts, NULL, data, 1, MPI_INT));
+	GIVES(NC_EIOMISMATCH, ncmpi_get_varn_all(t.ncid, v, -1, starts, NULL, data, 1, MPI_INT));
+	GIVES(NC_EIOMISMATCH, ncmpi_iput_varn(t.ncid, v, -1, starts, NULL, data, 1, MPI_INT, &id));
+	FINE(ncmpi_get_varn_int_all(t.ncid, v, -1, starts, NULL, data));
+	FINE(ncmpi_put_varn_all(t.ncid, v, 0, NULL, NULL, data, 1, MPI_INT));
+	FINE(ncmpi_iput_varn_int(t.ncid, v, 0, NULL, NULL, data, &id));
+	SAME(id, NC_REQ_NULL);
+	FINE(ncmpi_close(t.ncid));
+}
+
 /* A partition that is away at the end of define mode: the master said already what the partitions
  * did not have, nothing said why, and once it was back the dataset could not be opened. */
 static void defined_without_a_partition(void)
@@ -511,6 +570,8 @@ int main(int argc, char **argv)
 	records_of_the_others();
 	empty_requests(0);
 	empty_requests(3);
+	wrong_counts(0);
+	wrong_counts(3);
 	defined_without_a_partition();
 	refusals();
 	removals();
