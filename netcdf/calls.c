@@ -36,23 +36,24 @@
 #define BLOCKING(name, form, how, ctype, memory, number, type) \
 	int door_##name(int ncid, int varid PARAMETERS_##form, ctype *buffer memory##_PARAMETERS) \
 	{ \
-		struct file *f = cut_of(ncid, varid); \
-		if (!f) \
-			return real->name( \
-				ncid, varid ARGUMENTS_##form, buffer memory##_ARGUMENTS); \
+		struct file *f = file_of(ncid); \
 		struct shape s = SHAPE_##form; \
-		return transfer(f, varid, how, &s, buffer, number, type, NULL); \
+		int rc = f ? transfer(f, varid, how, &s, buffer, number, type, NULL) : NOT_CUT; \
+		return rc != NOT_CUT ? rc \
+				     : real->name(ncid, varid ARGUMENTS_##form, \
+					       buffer memory##_ARGUMENTS); \
 	}
 #define LATER_CALL(name, form, how, ctype, memory, number, type) \
 	int door_##name( \
 		int ncid, int varid PARAMETERS_##form, ctype *buffer memory##_PARAMETERS, int *id) \
 	{ \
-		struct file *f = cut_of(ncid, varid); \
-		if (!f) \
-			return real->name( \
-				ncid, varid ARGUMENTS_##form, buffer memory##_ARGUMENTS, id); \
+		struct file *f = file_of(ncid); \
 		struct shape s = SHAPE_##form; \
-		return transfer(f, varid, (how) | LATER, &s, buffer, number, type, id); \
+		int rc = f ? transfer(f, varid, (how) | LATER, &s, buffer, number, type, id) \
+			   : NOT_CUT; \
+		return rc != NOT_CUT ? rc \
+				     : real->name(ncid, varid ARGUMENTS_##form, \
+					       buffer memory##_ARGUMENTS, id); \
 	}
 
 #define SEVEN(form, suffix, ctype, memory, number, type) \
@@ -155,10 +156,10 @@ static int multiple(struct file *f, const struct several *s)
 			.stride = s->strides ? s->strides[i] : NULL,
 			.imap = s->imaps ? s->imaps[i] : NULL};
 		ids[count] = NC_REQ_NULL;
-		rc = cut_of(f->ncid, varid)
-			     ? transfer(f, varid, (s->how & PUT) | LATER, &shape, s->buffers[i],
-				       bufcount, type, &ids[count])
-			     : post_whole(f->ncid, s, i, bufcount, type, &ids[count]);
+		rc = transfer(f, varid, (s->how & PUT) | LATER, &shape, s->buffers[i], bufcount,
+			type, &ids[count]);
+		if (rc == NOT_CUT)
+			rc = post_whole(f->ncid, s, i, bufcount, type, &ids[count]);
 		if (ids[count] != NC_REQ_NULL)
 			count++;
 	}
@@ -229,23 +230,32 @@ MULTIPLE(varm)
 /* --- by file types --- */
 
 /* A file type says where bytes are in one file, not which elements of an array they are. */
-static int refuse(struct file *f)
+static int refuse(struct file *f, int varid, int how)
 {
+	int named = varid;
+	MPI_Offset end = 0;
+	int rc = whose(f, how, &named, &end);
+	if (rc == NC_NOERR)
+		rc = wrong_variable(f, varid);
+	if (rc != NC_NOERR)
+		return rc;
 	if (f->rank == 0)
 		say(f, "ncmpi_put_vard and get_vard are not for partitioned variables, as a file "
 		       "type is of one file; use vara, vars or varn");
 	return NC_ENOTSUPPORT;
 }
 
-#define BY_FILE_TYPE(name, ctype) \
+#define BY_FILE_TYPE(name, how, ctype) \
 	int door_##name(int ncid, int varid, MPI_Datatype filetype, ctype *buffer, \
 		MPI_Offset bufcount, MPI_Datatype buftype) \
 	{ \
-		struct file *f = cut_of(ncid, varid); \
-		return f ? refuse(f) \
-			 : real->name(ncid, varid, filetype, buffer, bufcount, buftype); \
+		struct file *f = file_of(ncid); \
+		int rc = f ? refuse(f, varid, how) : NOT_CUT; \
+		return rc != NOT_CUT \
+			       ? rc \
+			       : real->name(ncid, varid, filetype, buffer, bufcount, buftype); \
 	}
-BY_FILE_TYPE(put_vard, const void)
-BY_FILE_TYPE(put_vard_all, const void)
-BY_FILE_TYPE(get_vard, void)
-BY_FILE_TYPE(get_vard_all, void)
+BY_FILE_TYPE(put_vard, PUT, const void)
+BY_FILE_TYPE(put_vard_all, PUT | ALL, const void)
+BY_FILE_TYPE(get_vard, 0, void)
+BY_FILE_TYPE(get_vard_all, ALL, void)

@@ -8,6 +8,7 @@
 #ifndef PLFS_NETCDF_DOOR_H
 #define PLFS_NETCDF_DOOR_H
 
+#include <limits.h>
 #include <pnetcdf.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -249,9 +250,18 @@ struct request {
 
 enum how { PUT = 1, ALL = 2, LATER = 4, BUFFERED = 8 };
 
+/* Is told instead of a result if a call is for PnetCDF itself: no rank names a cut variable. */
+#define NOT_CUT INT_MAX
 /* NC_NOERR if a call of this kind may be made now. */
 int mode_allows(const struct file *f, int how);
-/* One call of put, get, iput, iget or bput on a cut variable. */
+/* Whose is a call that names `*varid` and, if it puts, has records up to `*end`? A collective call
+ * is one for all ranks, whatever each of them names; so this is collective, then, and gives a cut
+ * variable that one of them names and the largest end. On NC_NOERR all ranks go on, those as well
+ * whose own arguments are wrong. */
+int whose(struct file *f, int how, int *varid, MPI_Offset *end);
+/* What is wrong with a variable where a cut one is named. */
+int wrong_variable(const struct file *f, int varid);
+/* One call of put, get, iput, iget or bput; NOT_CUT if it is PnetCDF's. */
 int transfer(struct file *f, int varid, int how, const struct shape *shape, const void *buffer,
 	MPI_Offset count, MPI_Datatype type, int *id);
 /* The number of the datatype for messages, and back. */

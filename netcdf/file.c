@@ -86,11 +86,12 @@ int master_follow(struct file *f)
 	int varid = (int)(v - f->vars), rc = all ? NC_NOERR : real->sync_numrecs(f->ncid);
 	if (rc == NC_NOERR)
 		rc = real->inq_dim(f->ncid, f->record_dim, NULL, &known);
-	if (rc != NC_NOERR || known >= f->records)
+	bool is_behind = rc == NC_NOERR && known < f->records;
+	if (agree(f->comm, is_behind ? NC_EFILE : NC_NOERR) == NC_NOERR)
 		return rc;
 	/* One element of the last record, which nobody has written. */
 	start[0] = f->records - 1;
-	for (int d = 0; f->rank == 0 && d < v->ndims; d++)
+	for (int d = 0; f->rank == 0 && is_behind && d < v->ndims; d++)
 		count[d] = 1;
 	if (all)
 		return real->put_vara_all(

@@ -35,20 +35,21 @@ int door_rename_var(int ncid, int varid, const char *name)
 
 int door_fill_var_rec(int ncid, int varid, MPI_Offset record)
 {
-	struct file *f = cut_of(ncid, varid);
-	if (!f)
+	struct file *f = file_of(ncid);
+	int wrong = f ? wrong_variable(f, varid) : NC_ENOTVAR;
+	if (wrong == NC_NOERR && !f->vars[varid].is_record)
+		wrong = NC_ENOTRECVAR;
+	/* Who serves a partition fills there what the others name. */
+	int named = wrong == NC_ENOTRECVAR ? -1 : varid;
+	int rc = f ? whose(f, PUT | ALL, &named, &record) : NOT_CUT;
+	if (rc == NOT_CUT)
 		return real->fill_var_rec(ncid, varid, record);
-	const struct variable *v = &f->vars[varid];
-	if (!f->is_writable)
-		return NC_EPERM;
-	if (f->mode == DEFINE)
-		return NC_EINDEFINE;
-	if (f->mode == INDEPENDENT)
-		return NC_EINDEP;
-	if (!v->is_record)
-		return NC_ENOTRECVAR;
+	if (rc != NC_NOERR)
+		return rc;
+	const struct variable *v = &f->vars[named];
 	/* What is opened anew does not know that it is not filled; the master does. */
-	int no_fill = 1, rc = other.inq_var_fill(f->ncid, varid, &no_fill, NULL);
+	int no_fill = 1;
+	rc = record < 0 ? NC_EINVALCOORDS : other.inq_var_fill(f->ncid, named, &no_fill, NULL);
 	if (rc == NC_NOERR && no_fill)
 		rc = NC_ENOTFILL;
 	for (int k = 0; k < v->parts && rc == NC_NOERR; k++) {
@@ -64,7 +65,8 @@ int door_fill_var_rec(int ncid, int varid, MPI_Offset record)
 	rc = agree(f->comm, rc);
 	if (rc == NC_NOERR && record + 1 > f->records)
 		f->records = record + 1;
-	return rc == NC_NOERR ? master_follow(f) : rc;
+	rc = rc == NC_NOERR ? master_follow(f) : rc;
+	return wrong != NC_NOERR ? wrong : rc;
 }
 
 /* --- inquiries --- */

@@ -499,6 +499,9 @@ int mode_allows(const struct file *f, int how)
 		return NC_EPERM;
 	if (f->mode == DEFINE)
 		return NC_EINDEFINE;
+	/* Ranks need not be in the same mode then. */
+	if (f->is_undefined)
+		return NC_EMULTIDEFINE;
 	if (all && f->mode == INDEPENDENT)
 		return NC_EINDEP;
 	if (!all && f->mode != INDEPENDENT)
@@ -506,11 +509,42 @@ int mode_allows(const struct file *f, int how)
 	return NC_NOERR;
 }
 
+int wrong_variable(const struct file *f, int varid)
+{
+	if (varid == NC_GLOBAL)
+		return NC_EGLOBAL;
+	return cut_of(f->ncid, varid) ? NC_NOERR : NC_ENOTVAR;
+}
+
+int whose(struct file *f, int how, int *varid, MPI_Offset *end)
+{
+	bool is_there = *varid >= 0 && *varid < f->nvars;
+	bool is_cut = is_there && f->vars[*varid].is_cut;
+	int rc = mode_allows(f, how);
+	if (rc != NC_NOERR || !(how & ALL))
+		return is_cut ? rc : NOT_CUT;
+	int64_t mine[3] = {is_cut ? *varid : -1, is_there && !is_cut, *end}, any[3];
+	if (PMPI_Allreduce(mine, any, 3, MPI_INT64_T, MPI_MAX, f->comm) != MPI_SUCCESS)
+		return NC_EMPI;
+	if (any[0] < 0)
+		return NOT_CUT;
+	*varid = (int)any[0];
+	*end = any[2];
+	if (!any[1])
+		return NC_NOERR;
+	if (f->rank == 0)
+		say(f, "a collective call names a partitioned variable on some ranks, and on "
+		       "others one that is not; make it two calls");
+	return NC_EMULTIDEFINE_FNC_ARGS;
+}
+
 int transfer(struct file *f, int varid, int how, const struct shape *shape, const void *buffer,
 	MPI_Offset count, MPI_Datatype type, int *id)
 {
 	struct request *r = NULL;
 	if (how & LATER) {
+		if (!cut_of(f->ncid, varid))
+			return NOT_CUT;
 		if (id)
 			*id = NC_REQ_NULL;
 		/* PnetCDF looks whether there is a buffer. */
@@ -528,23 +562,22 @@ int transfer(struct file *f, int varid, int how, const struct shape *shape, cons
 			*id = r->id;
 		return NC_NOERR;
 	}
-	int wrong = mode_allows(f, how);
-	if (wrong != NC_NOERR)
-		return wrong;
 	bool all = how & ALL, put = how & PUT;
-	int rc = request_make(f, varid, how, shape, buffer, count, type, &r);
-	if (!all && rc != NC_NOERR)
-		return rc;
-	/* In a collective call, one that is wrong takes part without data. */
+	int rc = wrong_variable(f, varid);
+	if (rc == NC_NOERR)
+		rc = request_make(f, varid, how, shape, buffer, count, type, &r);
 	MPI_Offset end = put && r ? r->record_end : 0;
-	int shared = carry_out(f, r, put, all);
-	if (put && f->vars[varid].is_record) {
-		int agreed = all ? records_agree(f, end) : NC_NOERR;
-		if (all && agreed == NC_NOERR)
-			agreed = master_follow(f);
-		if (!all && end > f->records)
-			f->records = end;
-		shared = shared == NC_NOERR ? agreed : shared;
+	int shared = whose(f, how, &varid, &end);
+	if (shared != NC_NOERR || (!all && rc != NC_NOERR)) {
+		request_free(r);
+		return shared != NC_NOERR ? shared : rc;
+	}
+	/* In a collective call, one that is wrong takes part without data. */
+	shared = carry_out(f, r, put, all);
+	f->records = end > f->records ? end : f->records;
+	if (all && end > 0) {
+		int followed = master_follow(f);
+		shared = shared == NC_NOERR ? followed : shared;
 	}
 	int status = r ? request_end(f, r) : NC_NOERR;
 	return rc != NC_NOERR ? rc : status != NC_NOERR ? status : shared;
@@ -618,7 +651,7 @@ static int finish(int ncid, int count, int *ids, int *statuses, bool all)
 		rc = rc == NC_NOERR ? result : rc;
 		if (put && any[3] > f->records)
 			f->records = any[3];
-		result = put && all ? master_follow(f) : NC_NOERR;
+		result = put && all && any[3] > 0 ? master_follow(f) : NC_NOERR;
 		rc = rc == NC_NOERR ? result : rc;
 	}
 	/* Back to the places that the program has them in. */

@@ -419,6 +419,81 @@ static struct three three_new(int parts)
 	return t;
 }
 
+/* The call gives `code` on the rank that errs, on others NC_NOERR. */
+#define ONE_GIVES(erring, code, call) GIVES(rank == (erring) ? (code) : NC_NOERR, call)
+
+/* One rank named no variable, and all hung: it left the collective call to PnetCDF, while others
+ * were in the exchange; so they did if it named one that is whole. */
+static void named_by_some(int erring)
+{
+	if (ranks < 2)
+		return;
+	struct three t = three_new(3);
+	bool errs = rank == erring;
+	static const int WRONG[] = {99, -2, NC_GLOBAL};
+	int data[12], got[12];
+	MPI_Offset start[3] = {0, 0, 0}, count[3] = {4, 3, 3}, records;
+	for (int i = 0; i < 3; i++) {
+		int code = WRONG[i] == NC_GLOBAL ? NC_EGLOBAL : NC_ENOTVAR;
+		int named = errs ? WRONG[i] : t.fixed;
+		for (int j = 0; j < 12; j++)
+			data[j] = 100 * i + j, got[j] = -1;
+		ONE_GIVES(erring, code, ncmpi_put_vara_int_all(t.ncid, named, start, count, data));
+		ONE_GIVES(erring, code, ncmpi_get_vara_int_all(t.ncid, named, start, count, got));
+		for (int j = 0; j < 12; j++)
+			SAME(got[j], errs ? -1 : data[j]);
+		/* And of one with records, which the master follows. */
+		MPI_Offset at[3] = {i + 1, 0, 0}, one[3] = {1, 4, 3};
+		ONE_GIVES(erring, code,
+			ncmpi_put_vara_int_all(t.ncid, errs ? WRONG[i] : t.record, at, one, data));
+		FINE(ncmpi_inq_dimlen(t.ncid, 0, &records));
+		SAME(records, i + 2);
+		GIVES(errs ? code : NC_ENOTSUPPORT,
+			ncmpi_put_vard_all(t.ncid, named, MPI_DATATYPE_NULL, data, 0, MPI_INT));
+	}
+	/* Two that are cut may be named in one call. */
+	int either = errs ? t.record : t.fixed;
+	MPI_Offset at[3] = {errs ? 6 : 0, 0, 0}, one[3] = {errs ? 1 : 4, errs ? 4 : 3, 3};
+	FINE(ncmpi_put_vara_int_all(t.ncid, either, at, one, data));
+	FINE(ncmpi_inq_dimlen(t.ncid, 0, &records));
+	SAME(records, 7);
+	/* One that is cut and one that is whole may not, and nothing is done. */
+	either = errs ? t.whole : t.fixed;
+	count[0] = errs ? 1 : 4;
+	got[0] = -1, data[0] = 5;
+	GIVES(NC_EMULTIDEFINE_FNC_ARGS, ncmpi_put_vara_int_all(t.ncid, either, start, count, data));
+	GIVES(NC_EMULTIDEFINE_FNC_ARGS, ncmpi_get_vara_int_all(t.ncid, either, start, count, got));
+	SAME(got[0], -1);
+	FINE(ncmpi_get_var_int_all(t.ncid, t.fixed, got));
+	SAME(got[0], 200);
+	FINE(ncmpi_close(t.ncid));
+}
+
+/* Ranks that gave different records to fill, or one that gave a wrong variable, hung: each took its
+ * own record for the number of them. */
+static void filled_by_some(int erring)
+{
+	if (ranks < 2)
+		return;
+	struct three t = three_new(3);
+	bool errs = rank == erring;
+	int got[12];
+	MPI_Offset start[3] = {0, 0, 0}, count[3] = {1, 4, 3}, records;
+	FINE(ncmpi_fill_var_rec(t.ncid, t.record, errs ? -1 : 1));
+	ONE_GIVES(erring, NC_ENOTVAR, ncmpi_fill_var_rec(t.ncid, errs ? 99 : t.record, 2));
+	ONE_GIVES(erring, NC_ENOTRECVAR, ncmpi_fill_var_rec(t.ncid, errs ? t.fixed : t.record, 3));
+	GIVES(NC_ENOTRECVAR, ncmpi_fill_var_rec(t.ncid, t.fixed, 4));
+	GIVES(NC_EINVALCOORDS, ncmpi_fill_var_rec(t.ncid, t.record, -1));
+	FINE(ncmpi_inq_dimlen(t.ncid, 0, &records));
+	SAME(records, 4);
+	for (start[0] = 0; start[0] < 4; start[0]++) {
+		FINE(ncmpi_get_vara_int_all(t.ncid, t.record, start, count, got));
+		for (int j = 0; j < 12; j++)
+			SAME(got[j], start[0] ? NC_FILL_INT : 0);
+	}
+	FINE(ncmpi_close(t.ncid));
+}
+
 /* Numbers of elements that are not those of the memory gave errors of another kind than PnetCDF's:
  * fewer than -1, too many for an int; of varn with no boxes, or fewer than none. */
 static void wrong_counts(int parts)
@@ -572,6 +647,10 @@ int main(int argc, char **argv)
 	empty_requests(3);
 	wrong_counts(0);
 	wrong_counts(3);
+	for (int erring = 0; erring < ranks; erring += ranks > 1 ? ranks - 1 : 1) {
+		named_by_some(erring);
+		filled_by_some(erring);
+	}
 	defined_without_a_partition();
 	refusals();
 	removals();
