@@ -219,12 +219,20 @@ int variable_read(struct file *f, int varid)
 	return NC_NOERR;
 }
 
-bool partitions_are_stale(const struct file *f)
+/* Are the partitions to have a variable anew? */
+static bool is_due(const struct variable *v)
 {
+	return v->is_cut && (!v->is_defined || v->is_stale);
+}
+
+/* Collective: is there one? It is for rank 0 to say, which has written the master. */
+static bool partitions_are_stale(const struct file *f)
+{
+	int is_any = 0;
 	for (int v = 0; v < f->nvars; v++)
-		if (f->vars[v].is_cut && (!f->vars[v].is_defined || f->vars[v].is_stale))
-			return true;
-	return false;
+		is_any |= is_due(&f->vars[v]);
+	PMPI_Bcast(&is_any, 1, MPI_INT, 0, f->comm);
+	return is_any;
 }
 
 int master_define(struct file *f)
@@ -254,7 +262,30 @@ int master_define(struct file *f)
 	return rc;
 }
 
-/* --- what is in one partition --- */
+/* --- what the partitions are to say --- */
+
+/* In the file of the master is what rank 0 knows, as PnetCDF has that rank write it: others may
+ * have given other arguments, or got an error. So rank 0 tells all what there is to be in
+ * partitions. */
+#define NAME_BYTES (2 * NC_MAX_NAME + 8)
+
+struct told {
+	int64_t no_fill;
+	char name[NC_MAX_NAME + 8], range[NC_MAX_NAME + 16];
+	/* Of each dimension its name; then attributes, the last of which has no name. */
+	char dims[][NAME_BYTES];
+};
+
+/* Behind it are the values, with zeros up to a multiple of 8. */
+struct attribute {
+	char name[NC_MAX_NAME + 8];
+	int64_t type, length, bytes;
+};
+
+static const struct attribute *attribute_next(const struct attribute *a)
+{
+	return (const void *)((const char *)(a + 1) + a->bytes);
+}
 
 /* The name of dimension d of a variable there; of the record dimension, of which a file has one,
  * its own. */
@@ -272,7 +303,82 @@ static void dim_name(struct file *f, int varid, int d, char *out, size_t size)
 		snprintf(out, size, "dim%d.var%d", v->dimids[d], varid);
 }
 
-#define NAME_BYTES (2 * NC_MAX_NAME + 8)
+static int variable_tell(struct file *f, int varid, FILE *to)
+{
+	const struct variable *v = &f->vars[varid];
+	struct told told = {0};
+	char dim[NC_MAX_NAME + 1] = "", name[NAME_BYTES] = "";
+	int no_fill = 1, natts = 0;
+	int rc = real->inq_var(f->ncid, varid, told.name, NULL, NULL, NULL, &natts);
+	if (rc == NC_NOERR)
+		rc = other.inq_var_fill(f->ncid, varid, &no_fill, NULL);
+	told.no_fill = no_fill;
+	other.inq_dimname(f->ncid, v->dimids[v->dim], dim);
+	snprintf(told.range, sizeof told.range,
+		strlen(dim) + 7 <= NC_MAX_NAME ? "range(%s)" : "range", dim);
+	fwrite(&told, sizeof told, 1, to);
+	for (int d = 0; d < v->ndims; d++) {
+		dim_name(f, varid, d, name, sizeof name);
+		fwrite(name, sizeof name, 1, to);
+	}
+	for (int a = 0; rc == NC_NOERR && a < natts; a++) {
+		struct attribute att = {0};
+		nc_type type = NC_NAT;
+		MPI_Offset length = 0;
+		rc = real->inq_attname(f->ncid, varid, a, att.name);
+		/* A fill value can only be given to a new variable. */
+		if (rc != NC_NOERR || is_reserved(f, varid, att.name) ||
+			(v->is_defined && strcmp(att.name, _FillValue) == 0))
+			continue;
+		rc = other.inq_att(f->ncid, varid, att.name, &type, &length);
+		att.type = type;
+		att.length = length;
+		att.bytes = (length * size_of(type) + 7) / 8 * 8;
+		char *value = must(calloc(1, (size_t)att.bytes + 8));
+		if (rc == NC_NOERR)
+			rc = other.get_att(f->ncid, varid, att.name, value);
+		fwrite(&att, sizeof att, 1, to);
+		fwrite(value, (size_t)att.bytes, 1, to);
+		free(value);
+	}
+	fwrite(&(struct attribute){0}, sizeof(struct attribute), 1, to);
+	return rc;
+}
+
+/* Collective: each variable that is due has what rank 0 told of it. `*bytes` has that, and is to be
+ * freed. */
+static int variables_tell(struct file *f, char **bytes)
+{
+	/* An error, the size of all, and where each is. */
+	int64_t *numbers = must(calloc((size_t)f->nvars + 2, sizeof *numbers)), *at = numbers + 2;
+	int rc = NC_NOERR;
+	if (f->rank == 0) {
+		size_t size = 0;
+		FILE *to = must(open_memstream(bytes, &size));
+		for (int i = 0; i < f->nvars; i++) {
+			at[i] = is_due(&f->vars[i]) ? ftell(to) : -1;
+			if (at[i] >= 0 && rc == NC_NOERR)
+				rc = variable_tell(f, i, to);
+		}
+		if (fclose(to) != 0)
+			must(NULL);
+		numbers[0] = size > INT_MAX ? NC_EINTOVERFLOW : rc;
+		numbers[1] = (int64_t)size;
+	}
+	PMPI_Bcast(numbers, f->nvars + 2, MPI_INT64_T, 0, f->comm);
+	rc = (int)numbers[0];
+	if (f->rank > 0)
+		*bytes = must(malloc((size_t)numbers[1] + 1));
+	if (rc == NC_NOERR)
+		PMPI_Bcast(*bytes, (int)numbers[1], MPI_BYTE, 0, f->comm);
+	for (int i = 0; i < f->nvars; i++)
+		f->vars[i].told = rc == NC_NOERR && at[i] >= 0 ? (const void *)(*bytes + at[i])
+							       : NULL;
+	free(numbers);
+	return rc;
+}
+
+/* --- what is in one partition --- */
 
 static int dims_define(struct file *f, int varid, int k, int ncid, int *ids)
 {
@@ -288,8 +394,8 @@ static int dims_define(struct file *f, int varid, int k, int ncid, int *ids)
 				continue;
 			length = NC_UNLIMITED;
 		}
-		char name[NAME_BYTES], another[NAME_BYTES + 16];
-		dim_name(f, varid, d, name, sizeof name);
+		char another[NAME_BYTES + 16];
+		const char *name = v->told->dims[d];
 		rc = other.def_dim(ncid, name, length, &ids[d]);
 		/* A dimension that the variable has twice, or x.y of z and x of y.z. */
 		for (int n = 2; rc == NC_ENAMEINUSE && n < 1000; n++) {
@@ -300,8 +406,7 @@ static int dims_define(struct file *f, int varid, int k, int ncid, int *ids)
 	return rc;
 }
 
-/* The partition's variable gets the attributes of the master's, and its range. A fill value can
- * only be given to a new one. */
+/* The partition's variable gets the attributes of the master's, and its range. */
 static int attributes_define(struct file *f, int varid, int k, int ncid)
 {
 	const struct variable *v = &f->vars[varid];
@@ -315,28 +420,12 @@ static int attributes_define(struct file *f, int varid, int k, int ncid)
 		else if (rc == NC_NOERR)
 			rc = real->del_att(ncid, id, name);
 	}
-	if (rc == NC_NOERR)
-		rc = real->inq_var(f->ncid, varid, NULL, NULL, NULL, NULL, &natts);
-	for (int a = 0; rc == NC_NOERR && a < natts; a++) {
-		nc_type type;
-		MPI_Offset length;
-		rc = real->inq_attname(f->ncid, varid, a, name);
-		if (rc != NC_NOERR || is_reserved(f, varid, name) ||
-			(v->is_defined && strcmp(name, _FillValue) == 0))
-			continue;
-		rc = other.inq_att(f->ncid, varid, name, &type, &length);
-		char *value = must(malloc((size_t)length * 8 + 8));
-		if (rc == NC_NOERR)
-			rc = other.get_att(f->ncid, varid, name, value);
-		if (rc == NC_NOERR)
-			rc = real->put_att(ncid, id, name, type, length, value);
-		free(value);
-	}
+	const struct attribute *a = (const void *)v->told->dims[v->ndims];
+	for (; rc == NC_NOERR && *a->name; a = attribute_next(a))
+		rc = real->put_att(ncid, id, a->name, (nc_type)a->type, a->length, a + 1);
 	if (rc != NC_NOERR)
 		return rc;
-	char dim[NC_MAX_NAME + 1] = "", key[NC_MAX_NAME + 16];
-	other.inq_dimname(f->ncid, v->dimids[v->dim], dim);
-	snprintf(key, sizeof key, strlen(dim) + 7 <= NC_MAX_NAME ? "range(%s)" : "range", dim);
+	const char *key = v->told->range;
 	MPI_Offset low, length;
 	part_of(v, k, &low, &length);
 	long long wide[] = {low, low + length - 1};
@@ -348,36 +437,29 @@ static int attributes_define(struct file *f, int varid, int k, int ncid)
 static int variable_define(struct file *f, int varid, int k, int ncid)
 {
 	const struct variable *v = &f->vars[varid];
-	char name[NC_MAX_NAME + 1] = "";
-	int id = -1, no_fill = 1, *dims = must(calloc((size_t)v->ndims, sizeof *dims));
-	int rc = other.inq_varname(f->ncid, varid, name);
+	int id = -1, *dims = must(calloc((size_t)v->ndims, sizeof *dims));
+	int rc = dims_define(f, varid, k, ncid, dims);
 	if (rc == NC_NOERR)
-		rc = dims_define(f, varid, k, ncid, dims);
-	if (rc == NC_NOERR)
-		rc = real->def_var(ncid, name, v->type, v->ndims, dims, &id);
+		rc = real->def_var(ncid, v->told->name, v->type, v->ndims, dims, &id);
 	free(dims);
 	if (rc == NC_NOERR && id != v->ids[k])
 		rc = NC_EMULTIDEFINE_VAR_NUM;
 	if (rc == NC_NOERR)
 		rc = attributes_define(f, varid, k, ncid);
-	if (rc == NC_NOERR)
-		rc = other.inq_var_fill(f->ncid, varid, &no_fill, NULL);
-	return rc == NC_NOERR ? other.def_var_fill(ncid, id, no_fill, NULL) : rc;
+	return rc == NC_NOERR ? other.def_var_fill(ncid, id, (int)v->told->no_fill, NULL) : rc;
 }
 
 /* Names that have changed, and attributes. */
 static int variable_renew(struct file *f, int varid, int k, int ncid)
 {
 	const struct variable *v = &f->vars[varid];
-	char name[NC_MAX_NAME + 1] = "", old[NC_MAX_NAME + 1] = "", wanted[NAME_BYTES];
+	char old[NC_MAX_NAME + 1] = "";
 	int *dims = must(calloc((size_t)v->ndims, sizeof *dims));
-	int rc = other.inq_varname(f->ncid, varid, name);
-	if (rc == NC_NOERR)
-		rc = real->inq_var(ncid, v->ids[k], old, NULL, NULL, dims, NULL);
-	if (rc == NC_NOERR && strcmp(name, old) != 0)
-		rc = real->rename_var(ncid, v->ids[k], name);
+	int rc = real->inq_var(ncid, v->ids[k], old, NULL, NULL, dims, NULL);
+	if (rc == NC_NOERR && strcmp(v->told->name, old) != 0)
+		rc = real->rename_var(ncid, v->ids[k], v->told->name);
 	for (int d = 0; rc == NC_NOERR && d < v->ndims; d++) {
-		dim_name(f, varid, d, wanted, sizeof wanted);
+		const char *wanted = v->told->dims[d];
 		rc = other.inq_dimname(ncid, dims[d], old);
 		/* x.y.2 is one that had to be told from another. */
 		if (rc == NC_NOERR && strncmp(old, wanted, strlen(wanted)) != 0) {
@@ -472,13 +554,13 @@ static int partition_create(struct file *f, int k, MPI_Comm comm, int *ncid)
 
 /* Collective, in data mode: a variable that is new in a file has its fill value in the records
  * [from, to), which PnetCDF did not know of. */
-static int records_fill(struct file *f, int varid, int ncid, int id, MPI_Offset from, MPI_Offset to)
+static int records_fill(int ncid, int id, MPI_Offset from, MPI_Offset to)
 {
-	int no_fill = 1, rc = NC_NOERR;
-	if (f->vars[varid].is_record && !f->vars[varid].is_defined && from < to)
-		rc = other.inq_var_fill(f->ncid, varid, &no_fill, NULL);
-	for (; rc == NC_NOERR && !no_fill && from < to; from++)
-		rc = real->fill_var_rec(ncid, id, from);
+	int rc = NC_NOERR;
+	for (; from < to; from++) {
+		int result = real->fill_var_rec(ncid, id, from);
+		rc = rc == NC_NOERR ? result : rc;
+	}
 	return rc;
 }
 
@@ -487,10 +569,17 @@ int master_fill(struct file *f)
 	MPI_Offset known = 0;
 	int rc = f->record_dim < 0 ? NC_NOERR : real->inq_dim(f->ncid, f->record_dim, NULL, &known);
 	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++) {
-		if (f->vars[i].is_cut)
+		struct variable *v = &f->vars[i];
+		int no_fill = 1;
+		if (v->is_cut || v->is_defined)
 			continue;
-		rc = records_fill(f, i, f->ncid, i, known, f->records);
-		f->vars[i].is_defined |= rc == NC_NOERR;
+		if (v->is_record && known < f->records) {
+			other.inq_var_fill(f->ncid, i, &no_fill, NULL);
+			/* All fill it, or nobody does. */
+			if (agree(f->comm, no_fill ? NC_ENOTFILL : NC_NOERR) == NC_NOERR)
+				rc = agree(f->comm, records_fill(f->ncid, i, known, f->records));
+		}
+		v->is_defined = rc == NC_NOERR;
 	}
 	return rc == NC_NOERR ? master_follow(f) : rc;
 }
@@ -521,8 +610,7 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 	bool is_stale = !p->is_made;
 	int ncid, rc;
 	for (int i = 0; i < f->nvars; i++)
-		is_stale |= f->vars[i].is_cut && k < f->vars[i].parts &&
-			    (!f->vars[i].is_defined || f->vars[i].is_stale);
+		is_stale |= f->vars[i].told && k < f->vars[i].parts;
 	if (!is_stale)
 		return NC_NOERR;
 	if (p->is_made) {
@@ -536,7 +624,7 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 		return rc;
 	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++) {
 		const struct variable *v = &f->vars[i];
-		if (!v->is_cut || k >= v->parts || (v->is_defined && !v->is_stale))
+		if (!v->told || k >= v->parts)
 			continue;
 		rc = v->is_defined ? variable_renew(f, i, k, ncid) : variable_define(f, i, k, ncid);
 	}
@@ -546,9 +634,11 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 	if (rc == NC_NOERR)
 		rc = align ? real->_enddef(ncid, align[0], align[1], align[2], align[3])
 			   : real->enddef(ncid);
-	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++)
-		if (f->vars[i].is_cut && k < f->vars[i].parts)
-			rc = records_fill(f, i, ncid, f->vars[i].ids[k], known, f->records);
+	for (int i = 0; rc == NC_NOERR && i < f->nvars; i++) {
+		const struct variable *v = &f->vars[i];
+		if (v->told && k < v->parts && v->is_record && !v->is_defined && !v->told->no_fill)
+			rc = records_fill(ncid, v->ids[k], known, f->records);
+	}
 	int rank = 0;
 	PMPI_Comm_rank(comm, &rank);
 	if (rc != NC_NOERR && rank == 0)
@@ -566,7 +656,11 @@ static int partition_define(struct file *f, int k, MPI_Comm comm, const MPI_Offs
 
 int partitions_define(struct file *f, const MPI_Offset *align)
 {
-	int rc = agree(f->comm, handles_close(f));
+	if (!partitions_are_stale(f))
+		return NC_NOERR;
+	char *bytes = NULL;
+	int closed = handles_close(f), rc = variables_tell(f, &bytes);
+	rc = agree(f->comm, rc == NC_NOERR ? closed : rc);
 	if (rc == NC_NOERR)
 		rc = records_agree(f, 0);
 	if (rc == NC_NOERR)
@@ -581,9 +675,12 @@ int partitions_define(struct file *f, const MPI_Offset *align)
 	rc = agree(f->comm, rc);
 	for (int k = 0; k < f->parts && rc == NC_NOERR; k++)
 		f->partition[k].is_made = true;
-	for (int i = 0; i < f->nvars; i++)
+	for (int i = 0; i < f->nvars; i++) {
+		f->vars[i].told = NULL;
 		if (f->vars[i].is_cut && rc == NC_NOERR)
 			f->vars[i].is_defined = true, f->vars[i].is_stale = false;
+	}
+	free(bytes);
 	f->is_written = true;
 	return rc == NC_NOERR ? handles_open(f, false) : rc;
 }

@@ -80,8 +80,9 @@ MPI_Info info_of_partitions(MPI_Info info);
 
 struct variable {
 	bool is_cut, is_record;
-	bool is_defined; /* in the partitions; of one that is whole, in the master */
-	bool is_stale;	 /* its name or attributes in the partitions are old */
+	bool is_defined;	 /* in the partitions; of one that is whole, in the master */
+	bool is_stale;		 /* its name or attributes in the partitions are old */
+	const struct told *told; /* while partitions are defined, if they are to have it anew */
 	nc_type type;
 	int size; /* of an element, in the file */
 	int ndims;
@@ -173,10 +174,9 @@ int partitions_are_there(struct file *f);
 int master_fill(struct file *f);
 /* Puts what the layout needs into the master, which is in define mode. */
 int master_define(struct file *f);
-/* Collective, in data mode: makes and changes partitions so that they have what the master says.
- * The arguments are those of _enddef, NULL for none. */
+/* Collective, in data mode: makes and changes partitions so that they have what the master says, if
+ * they have not. The arguments are those of _enddef, NULL for none. */
 int partitions_define(struct file *f, const MPI_Offset *align);
-bool partitions_are_stale(const struct file *f);
 /* Collective: are all there, whole, and of this dataset? */
 int partitions_check(struct file *f);
 /* Removes partitions of a dataset that is no more. */

@@ -439,7 +439,8 @@ static int leave_define(struct file *f, const MPI_Offset *align)
 	rc = records_agree(f, records_of(f));
 	if (rc == NC_NOERR)
 		rc = master_fill(f);
-	return rc == NC_NOERR && partitions_are_stale(f) ? partitions_define(f, align) : rc;
+	rc = agree(f->comm, rc);
+	return rc == NC_NOERR ? partitions_define(f, align) : rc;
 }
 
 int door_enddef(int ncid)
@@ -462,7 +463,7 @@ int door_redef(int ncid)
 	struct file *f = file_of(ncid);
 	int rc = NC_NOERR;
 	if (f && f->mode != DEFINE && f->is_writable)
-		rc = records_join(f, NC_NOERR);
+		rc = agree(f->comm, records_join(f, NC_NOERR));
 	if (rc == NC_NOERR)
 		rc = real->redef(ncid);
 	if (f && rc == NC_NOERR)

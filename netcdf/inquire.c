@@ -5,32 +5,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Names or attributes may have changed in the master; `rc` is what this process was told of it. The
+ * partitions follow: in define mode at its end, else now, for which all ranks are needed, those as
+ * well that have got an error. */
+static int follow(struct file *f, int rc)
+{
+	if (!f || f->mode == DEFINE || f->is_undefined || !f->is_writable)
+		return rc;
+	int followed = partitions_define(f, NULL);
+	return rc != NC_NOERR ? rc : followed;
+}
+
+/* The same of a variable. */
+static int changed(struct file *f, int varid, int rc)
+{
+	if (rc == NC_NOERR && f && cut_of(f->ncid, varid))
+		f->vars[varid].is_stale = true;
+	return follow(f, rc);
+}
+
 int door_rename_dim(int ncid, int dimid, const char *name)
 {
 	struct file *f = file_of(ncid);
 	int rc = real->rename_dim(ncid, dimid, name);
-	if (!f || rc != NC_NOERR)
-		return rc;
-	for (int i = 0; i < f->nvars; i++)
+	for (int i = 0; f && rc == NC_NOERR && i < f->nvars; i++)
 		for (int d = 0; f->vars[i].is_cut && d < f->vars[i].ndims; d++)
 			f->vars[i].is_stale |= f->vars[i].dimids[d] == dimid;
-	return f->mode != DEFINE && partitions_are_stale(f) ? partitions_define(f, NULL) : NC_NOERR;
-}
-
-/* A variable or its attributes have changed in the master; in define mode, the partitions follow at
- * its end. */
-static int changed(struct file *f, int varid)
-{
-	if (!f || varid < 0 || varid >= f->nvars || !f->vars[varid].is_cut)
-		return NC_NOERR;
-	f->vars[varid].is_stale = true;
-	return f->mode == DEFINE ? NC_NOERR : partitions_define(f, NULL);
+	return follow(f, rc);
 }
 
 int door_rename_var(int ncid, int varid, const char *name)
 {
-	int rc = real->rename_var(ncid, varid, name);
-	return rc == NC_NOERR ? changed(file_of(ncid), varid) : rc;
+	return changed(file_of(ncid), varid, real->rename_var(ncid, varid, name));
 }
 
 int door_fill_var_rec(int ncid, int varid, MPI_Offset record)
@@ -284,40 +290,39 @@ static int refuse(struct file *f, const char *name)
 int door_copy_att(int from, int from_var, const char *name, int to, int to_var)
 {
 	struct file *f = file_of(to);
-	if (f && is_reserved(f, to_var, name))
-		return refuse(f, name);
-	int rc = real->copy_att(from, from_var, name, to, to_var);
-	return rc == NC_NOERR ? changed(f, to_var) : rc;
+	return changed(f, to_var,
+		f && is_reserved(f, to_var, name)
+			? refuse(f, name)
+			: real->copy_att(from, from_var, name, to, to_var));
 }
 
 int door_rename_att(int ncid, int varid, const char *name, const char *now)
 {
 	struct file *f = file_of(ncid);
+	int rc;
 	if (f && is_reserved(f, varid, name))
-		return NC_ENOTATT;
-	if (f && is_reserved(f, varid, now))
-		return refuse(f, now);
-	int rc = real->rename_att(ncid, varid, name, now);
-	return rc == NC_NOERR ? changed(f, varid) : rc;
+		rc = NC_ENOTATT;
+	else if (f && is_reserved(f, varid, now))
+		rc = refuse(f, now);
+	else
+		rc = real->rename_att(ncid, varid, name, now);
+	return changed(f, varid, rc);
 }
 
 int door_del_att(int ncid, int varid, const char *name)
 {
 	struct file *f = file_of(ncid);
-	if (f && is_reserved(f, varid, name))
-		return NC_ENOTATT;
-	int rc = real->del_att(ncid, varid, name);
-	return rc == NC_NOERR ? changed(f, varid) : rc;
+	return changed(f, varid,
+		f && is_reserved(f, varid, name) ? NC_ENOTATT : real->del_att(ncid, varid, name));
 }
 
 #define PUT(function, PARAMETERS, ARGUMENTS) \
 	int door_##function PARAMETERS \
 	{ \
 		struct file *f = file_of(ncid); \
-		if (f && is_reserved(f, varid, name)) \
-			return refuse(f, name); \
-		int rc = real->function ARGUMENTS; \
-		return rc == NC_NOERR ? changed(f, varid) : rc; \
+		return changed(f, varid, \
+			f && is_reserved(f, varid, name) ? refuse(f, name) \
+							 : real->function ARGUMENTS); \
 	}
 #define PUT_TYPED(suffix, ctype) \
 	PUT(put_att_##suffix, \

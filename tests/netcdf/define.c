@@ -422,6 +422,80 @@ static struct three three_new(int parts)
 /* The call gives `code` on the rank that errs, on others NC_NOERR. */
 #define ONE_GIVES(erring, code, call) GIVES(rank == (erring) ? (code) : NC_NOERR, call)
 
+/* One rank erred in a change of a name or an attribute, and all hung: only those that PnetCDF had
+ * told NC_NOERR went on to the partitions. Of a change in define mode each group of ranks wrote
+ * what it knew, and partitions differed. Now they have what the master has, which rank 0 writes. */
+static void changed_by_some(int erring)
+{
+	for (int what = 0; what < 9 && ranks > 1; what++) {
+		struct three t = three_new(3);
+		bool errs = rank == erring;
+		int ncid = t.ncid, v = t.fixed, one = 1, part, id;
+		char text[16] = {0}, name[NC_MAX_NAME + 1], there[600];
+		switch (what) {
+		case 0:
+			ONE_GIVES(erring, NC_ECHAR,
+				ncmpi_put_att_int(
+					ncid, v, "units", errs ? NC_CHAR : NC_INT, 1, &one));
+			break;
+		case 1:
+			ONE_GIVES(erring, NC_ENOTVAR,
+				ncmpi_put_att_text(ncid, errs ? 99 : v, "units", 3, "abc"));
+			break;
+		case 2:
+			ONE_GIVES(erring, NC_ENOTINDEFINE,
+				ncmpi_put_att_text(ncid, v, "units", errs ? 9 : 3, "abcdefghi"));
+			break;
+		case 3:
+			ONE_GIVES(erring, NC_ENAMEINUSE,
+				ncmpi_rename_var(ncid, v, errs ? "whole" : "q"));
+			break;
+		case 4:
+			ONE_GIVES(erring, NC_ENAMEINUSE,
+				ncmpi_rename_dim(ncid, t.y, errs ? "x" : "q"));
+			break;
+		case 5:
+			ONE_GIVES(erring, NC_ENOTATT,
+				ncmpi_rename_att(ncid, v, errs ? "no" : "other", "more"));
+			break;
+		case 6:
+			ONE_GIVES(erring, NC_ENOTATT,
+				ncmpi_copy_att(ncid, v, errs ? "no" : "other", ncid, v));
+			break;
+		case 7:
+			ONE_GIVES(erring, NC_ENAMEINUSE,
+				ncmpi_put_att_text(
+					ncid, v, errs ? "ndims_org" : "units", 3, "abc"));
+			break;
+		default:
+			FINE(ncmpi_redef(ncid));
+			ONE_GIVES(
+				erring, NC_ENOTATT, ncmpi_del_att(ncid, v, errs ? "no" : "other"));
+			FINE(ncmpi_enddef(ncid));
+		}
+		FINE(ncmpi_sync(ncid));
+		FINE(ncmpi_close(ncid));
+		FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, MPI_INFO_NULL, &ncid));
+		bool is_done = erring != 0;
+		FINE(ncmpi_inq_varname(ncid, v, name));
+		CHECK(strcmp(name, what == 3 && is_done ? "q" : "fixed") == 0);
+		for (int k = 0; k < 3; k++) {
+			snprintf(there, sizeof there, "%s.%d", path, k);
+			FINE(ncmpi_open(MPI_COMM_WORLD, there, NC_NOWRITE, MPI_INFO_NULL, &part));
+			FINE(ncmpi_inq_varid(part, name, &id));
+			if (what != 0 || !is_done) {
+				FINE(ncmpi_get_att_text(part, id, "units", text));
+				bool is_new = is_done && (what == 1 || what == 2 || what == 7);
+				CHECK(strncmp(text, is_new ? "abc" : "metre", is_new ? 3 : 5) == 0);
+			}
+			bool has_other = !(is_done && (what == 5 || what == 8));
+			SAME(ncmpi_inq_att(part, id, "other", NULL, NULL) == NC_NOERR, has_other);
+			FINE(ncmpi_close(part));
+		}
+		FINE(ncmpi_close(ncid));
+	}
+}
+
 /* One rank named no variable, and all hung: it left the collective call to PnetCDF, while others
  * were in the exchange; so they did if it named one that is whole. */
 static void named_by_some(int erring)
@@ -648,6 +722,7 @@ int main(int argc, char **argv)
 	wrong_counts(0);
 	wrong_counts(3);
 	for (int erring = 0; erring < ranks; erring += ranks > 1 ? ranks - 1 : 1) {
+		changed_by_some(erring);
 		named_by_some(erring);
 		filled_by_some(erring);
 	}
