@@ -478,54 +478,67 @@ static const char *base_of(const char *path)
 	return slash ? slash + 1 : colon ? colon + 1 : path;
 }
 
-/* May a new partition take the place of what is there? */
-static int place_check(struct file *f, int k)
+/* May a new partition take the place of what is there? Only if that goes with the master that is
+ * replaced: of its run. */
+static int place_check(struct file *f, int k, const char *run, char *why, size_t size)
 {
-	int ncid, rc;
-	nc_type type;
-	MPI_Offset length = 0;
-	char *master = NULL;
-	const char *path = f->partition[k].path;
-	rc = real->open(MPI_COMM_SELF, path, NC_NOWRITE, f->info, &ncid);
+	int ncid, rc = real->open(MPI_COMM_SELF, f->partition[k].path, NC_NOWRITE, f->info, &ncid);
+	if (rc == NC_ENOENT)
+		return NC_NOERR;
+	char *there = NULL, *master = NULL;
 	if (rc == NC_NOERR) {
-		if (other.inq_att(ncid, NC_GLOBAL, "partition_master", &type, &length) ==
-				NC_NOERR &&
-			type == NC_CHAR && length < 65536) {
-			master = must(calloc(1, (size_t)length + 1));
-			if (other.get_att(ncid, NC_GLOBAL, "partition_master", master) != NC_NOERR)
-				*master = 0;
-		}
+		there = global_text(ncid, "partition_run");
+		master = global_text(ncid, "partition_master");
 		real->close(ncid);
-	} else {
-		MPI_File fh;
-		if (PMPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, f->info, &fh) !=
-			MPI_SUCCESS)
-			return NC_NOERR;
-		PMPI_File_close(&fh);
 	}
-	bool is_ours = master && strcmp(base_of(master), base_of(f->path)) == 0;
-	if (!is_ours)
-		say(f,
-			"partition %d would be %s, but there is a file of that name, which is no "
-			"partition of %s; remove it, or name other directories in the hint "
-			"nc_partition_dirs",
-			k, path, base_of(f->path));
+	bool is_free = there && strcmp(there, run) == 0;
+	if (rc != NC_NOERR)
+		snprintf(why, size, "which cannot be opened (%s). Remove it", other.strerror(rc));
+	else if (!there || !master)
+		snprintf(why, size, "which is no partition. Remove it");
+	else
+		snprintf(why, size,
+			"a partition of a dataset that was created as %s and is not replaced (its "
+			"master has partition_run = %s, whatever it is called now). Move it "
+			"together with its master, or remove it if there is none",
+			master, there);
+	free(there);
 	free(master);
-	return is_ours ? NC_NOERR : NC_EEXIST;
+	return is_free ? NC_NOERR : NC_EEXIST;
 }
 
+int places_check(struct file *f, const char *run)
+{
+	char why[1024] = "";
+	int mine = INT_MAX, bad;
+	for (int k = 0; k < f->parts && mine == INT_MAX; k++) {
+		int first, count;
+		group_of(f, k, &first, &count);
+		if (f->rank == first && place_check(f, k, run, why, sizeof why) != NC_NOERR)
+			mine = k;
+	}
+	if (PMPI_Allreduce(&mine, &bad, 1, MPI_INT, MPI_MIN, f->comm) != MPI_SUCCESS)
+		return NC_EMPI;
+	if (bad == INT_MAX)
+		return NC_NOERR;
+	if (bad == mine)
+		say(f,
+			"nothing is created: partition %d would be %s, but there is a file of that "
+			"name, %s; or name other directories in the hint nc_partition_dirs",
+			bad, f->partition[bad].path, why);
+	return NC_EEXIST;
+}
+
+/* Its place is free: what was there went with the master that has been replaced. */
 static int partition_create(struct file *f, int k, MPI_Comm comm, int *ncid)
 {
 	static const int MODES[] = {
 		[NC_FORMAT_CDF2] = NC_64BIT_OFFSET, [NC_FORMAT_CDF5] = NC_64BIT_DATA};
 	int rank = 0;
 	PMPI_Comm_rank(comm, &rank);
-	int rc = rank == 0 ? place_check(f, k) : NC_NOERR;
-	PMPI_Bcast(&rc, 1, MPI_INT, 0, comm);
-	if (rc != NC_NOERR)
-		return rc;
 	const char *name = f->partition[k].name, *master = base_of(f->path);
-	rc = real->create(comm, f->partition[k].path, NC_CLOBBER | MODES[f->format], f->info, ncid);
+	int rc = real->create(
+		comm, f->partition[k].path, NC_NOCLOBBER | MODES[f->format], f->info, ncid);
 	if (rc != NC_NOERR) {
 		if (rank == 0)
 			say(f, "partition %d, %s, cannot be created: %s", k, f->partition[k].path,
@@ -586,10 +599,10 @@ int master_fill(struct file *f)
 
 int partitions_are_there(struct file *f)
 {
-	/* Ranks may have defined different variables, and all have to take part. */
-	bool is_stale = partitions_are_stale(f);
 	int rc = NC_NOERR;
-	for (int k = 0; rc == NC_NOERR && is_stale && k < f->parts; k++) {
+	if (!partitions_are_stale(f))
+		return rc;
+	for (int k = 0; rc == NC_NOERR && k < f->parts; k++) {
 		int first, count, ncid;
 		group_of(f, k, &first, &count);
 		if (f->rank != first || !f->partition[k].is_made)

@@ -143,10 +143,15 @@ int records_agree(struct file *f, MPI_Offset more);
 /* Collective, after that: the master has as many, if it has a variable with records; so who reads
  * that one is not told that there are fewer. */
 int master_follow(struct file *f);
+/* A text attribute of a master or a partition; to be freed; NULL if it has none. */
+char *global_text(int ncid, const char *name);
 /* What is wrong, for people: once, by the rank that sees it. */
 void say(const struct file *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The first of all ranks' errors. */
 int agree(MPI_Comm comm, int rc);
+/* FNV-1a, of what ranks have to have alike. */
+#define MIX_START 0xcbf29ce484222325
+void mix(uint64_t *sum, const void *bytes, size_t n);
 /* Ends the process if there is none. For what is small: if the data of a call is to be held and
  * there is no memory for that, the call gives NC_ENOMEM. */
 void *must(void *memory);
@@ -167,7 +172,11 @@ int variable_read(struct file *f, int varid);
 void part_of(const struct variable *v, int k, MPI_Offset *low, MPI_Offset *length);
 /* Is this a name that the layout needs? */
 bool is_reserved(struct file *f, int varid, const char *name);
-/* Collective: can the partitions be opened, if the end of define mode will change them? */
+/* Collective, before anything is on disk: NC_EEXIST, and a word, if a file is where a partition is to
+ * be that is not of `run`, that of the dataset that is replaced. */
+int places_check(struct file *f, const char *run);
+/* Collective, of definitions that all have alike: can the partitions be opened, if the end of define
+ * mode will change them? */
 int partitions_are_there(struct file *f);
 /* Collective, in data mode: variables of the master that are new have their fill value in the
  * records that only the partitions had. */

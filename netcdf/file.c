@@ -109,11 +109,12 @@ static int records_join(struct file *f, int rc)
 	return all == NC_NOERR ? master_follow(f) : agreed;
 }
 
+/* One that PnetCDF has not opened yet. Collective. */
 static struct file *file_new(
-	int ncid, MPI_Comm comm, const char *path, MPI_Info info, const struct settings *settings)
+	MPI_Comm comm, const char *path, MPI_Info info, const struct settings *settings)
 {
 	struct file *f = must(calloc(1, sizeof *f));
-	f->ncid = ncid;
+	f->ncid = -1;
 	f->path = must(strdup(path));
 	f->settings = *settings;
 	f->info = info_of_partitions(info);
@@ -121,12 +122,17 @@ static struct file *file_new(
 	f->next_id = FIRST_ID;
 	f->record_dim = -1;
 	f->group = MPI_COMM_NULL;
-	other.inq_format(ncid, &f->format);
 	PMPI_Comm_dup(comm, &f->comm);
 	PMPI_Comm_rank(f->comm, &f->rank);
 	PMPI_Comm_size(f->comm, &f->ranks);
-	files[ncid] = f;
 	return f;
+}
+
+static void file_named(struct file *f, int ncid)
+{
+	f->ncid = ncid;
+	other.inq_format(ncid, &f->format);
+	files[ncid] = f;
 }
 
 static void partitions_new(struct file *f, int count)
@@ -148,7 +154,8 @@ static void partitions_new(struct file *f, int count)
 
 static void file_free(struct file *f)
 {
-	files[f->ncid] = NULL;
+	if (f->ncid >= 0)
+		files[f->ncid] = NULL;
 	requests_drop(f);
 	for (int k = 0; k < f->parts; k++) {
 		free(f->partition[k].name);
@@ -189,29 +196,15 @@ int door_create(MPI_Comm comm, const char *path, int cmode, MPI_Info info, int *
 	struct settings settings;
 	settings_read(&settings, info);
 	int rc = settings_agree(&settings, comm, path);
-	if (rc != NC_NOERR || !settings.enabled || cmode & (NC_NETCDF4 | NC_BP)) {
+	/* That of rank 0, as PnetCDF has it. */
+	int mode = cmode;
+	if (rc == NC_NOERR && settings.enabled)
+		PMPI_Bcast(&mode, 1, MPI_INT, 0, comm);
+	if (rc != NC_NOERR || !settings.enabled || mode & (NC_NETCDF4 | NC_BP) || !path) {
 		settings_free(&settings);
 		return rc != NC_NOERR ? rc : real->create(comm, path, cmode, info, ncidp);
 	}
-	/* Of a dataset that this one replaces. */
-	struct stale stale = {0};
-	int rank = 0;
-	PMPI_Comm_rank(comm, &rank);
-	if (rank == 0 && !(cmode & NC_NOCLOBBER))
-		stale_find(&stale, path);
-	rc = real->create(comm, path, cmode, info, ncidp);
-	stale_remove(&stale, rc == NC_NOERR);
-	/* As in open. */
-	if (agree(comm, rc) != NC_NOERR) {
-		settings_free(&settings);
-		return rc;
-	}
-	struct file *f = file_new(*ncidp, comm, path, info, &settings);
-	if (f->format != NC_FORMAT_CLASSIC && f->format != NC_FORMAT_CDF2 &&
-		f->format != NC_FORMAT_CDF5) {
-		file_free(f);
-		return NC_NOERR;
-	}
+	struct file *f = file_new(comm, path, info, &settings);
 	int count;
 	char **dirs = targets_choose(f, &count);
 	partitions_new(f, count);
@@ -219,14 +212,33 @@ int door_create(MPI_Comm comm, const char *path, int cmode, MPI_Info info, int *
 	for (int k = 0; k < count; k++)
 		free(dirs[k]);
 	free(dirs);
+	/* Of the dataset that this one replaces, before it is emptied. */
+	struct stale stale = {0};
+	if (f->rank == 0)
+		stale_find(&stale, path);
+	PMPI_Bcast(stale.run, sizeof stale.run, MPI_CHAR, 0, f->comm);
+	int refused = places_check(f, stale.run);
+	if (refused == NC_NOERR)
+		rc = real->create(comm, path, cmode, info, ncidp);
+	stale_remove(&stale, refused == NC_NOERR && rc == NC_NOERR);
+	/* As in open. */
+	if (refused != NC_NOERR || agree(f->comm, rc) != NC_NOERR) {
+		file_free(f);
+		return refused != NC_NOERR ? refused : rc;
+	}
+	file_named(f, *ncidp);
+	if (f->format != NC_FORMAT_CLASSIC && f->format != NC_FORMAT_CDF2 &&
+		f->format != NC_FORMAT_CDF5) {
+		file_free(f);
+		return NC_NOERR;
+	}
 	run_new(f);
 	f->mode = DEFINE;
 	f->is_writable = true;
 	return NC_NOERR;
 }
 
-/* A text attribute of the master; to be freed; NULL if it has none. */
-static char *global_text(int ncid, const char *name)
+char *global_text(int ncid, const char *name)
 {
 	nc_type type;
 	MPI_Offset length;
@@ -359,7 +371,8 @@ int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *nc
 	settings_read(&settings, info);
 	settings.enabled = true;
 	rc = settings_agree(&settings, comm, path);
-	struct file *f = file_new(*ncidp, comm, path, info, &settings);
+	struct file *f = file_new(comm, path, info, &settings);
+	file_named(f, *ncidp);
 	partitions_new(f, count);
 	for (int k = 0; k < count; k++) {
 		f->partition[k].name = names[k];
@@ -391,20 +404,60 @@ int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *nc
 	return rc;
 }
 
-/* Of what is cut and how; positive. */
-static int64_t definitions_digest(const struct file *f)
+/* Of the attributes of a variable as far as they make the partitions: values are the copy of one
+ * rank, as in the master, but for the one that all fill with. */
+static void attributes_mix(const struct file *f, int varid, uint64_t *sum)
 {
-	uint64_t sum = 0xcbf29ce484222325;
+	char name[NC_MAX_NAME + 1] = "", fill[8] = "";
+	int natts = 0;
+	real->inq_var(f->ncid, varid, NULL, NULL, NULL, NULL, &natts);
+	for (int a = 0; a < natts; a++) {
+		nc_type type = 0;
+		MPI_Offset length = 0;
+		real->inq_attname(f->ncid, varid, a, name);
+		other.inq_att(f->ncid, varid, name, &type, &length);
+		mix(sum, name, strlen(name) + 1);
+		mix(sum, &type, sizeof type);
+		mix(sum, &length, sizeof length);
+		if (strcmp(name, _FillValue) == 0 && length == 1 &&
+			other.get_att(f->ncid, varid, name, fill) == NC_NOERR)
+			mix(sum, fill, sizeof fill);
+	}
+}
+
+/* Collective: NC_EMULTIDEFINE, and a word, if ranks would not make the same partitions. PnetCDF
+ * does not say so of what has the same shape, nor of what differs in variables that are cut. */
+static int definitions_agree(struct file *f)
+{
+	uint64_t sum = MIX_START;
 	for (int i = 0; i < f->nvars; i++) {
 		const struct variable *v = &f->vars[i];
-		int64_t numbers[] = {i, v->is_cut, v->type, v->ndims, v->dim, v->parts};
-		for (size_t j = 0; j < 6; j++)
-			sum = (sum ^ (uint64_t)numbers[j]) * 0x100000001b3;
-		for (int d = 0; v->is_cut && d < v->ndims; d++)
-			sum = (sum ^ (uint64_t)v->dimids[d] ^ (uint64_t)v->length[d] << 20) *
-			      0x100000001b3;
+		char name[NC_MAX_NAME + 1] = "";
+		int no_fill = 1;
+		other.inq_varname(f->ncid, i, name);
+		other.inq_var_fill(f->ncid, i, &no_fill, NULL);
+		int numbers[] = {v->type, v->ndims, v->is_record, v->is_cut, v->dim, v->parts,
+			v->is_defined, v->is_stale, no_fill};
+		mix(&sum, name, strlen(name) + 1);
+		mix(&sum, numbers, sizeof numbers);
+		for (int d = 0; v->is_cut && d < v->ndims; d++) {
+			other.inq_dimname(f->ncid, v->dimids[d], name);
+			mix(&sum, name, strlen(name) + 1);
+			mix(&sum, &v->dimids[d], sizeof v->dimids[d]);
+			mix(&sum, &v->length[d], sizeof v->length[d]);
+		}
+		if (v->is_cut)
+			attributes_mix(f, i, &sum);
 	}
-	return (int64_t)(sum >> 2) + 1;
+	uint64_t mine[2] = {sum, ~sum}, most[2];
+	if (PMPI_Allreduce(mine, most, 2, MPI_UINT64_T, MPI_MAX, f->comm) != MPI_SUCCESS)
+		return NC_EMPI;
+	if (most[0] == ~most[1])
+		return NC_NOERR;
+	if (f->rank == 0)
+		say(f, "nothing is defined: ranks have defined different variables, dimensions or "
+		       "attributes, or in another order. All ranks have to make the same calls");
+	return NC_EMULTIDEFINE;
 }
 
 /* The end of define mode. */
@@ -412,7 +465,9 @@ static int leave_define(struct file *f, const MPI_Offset *align)
 {
 	bool was_define = f->mode == DEFINE;
 	/* Before the master says that they have what they have not. */
-	int rc = was_define ? partitions_are_there(f) : NC_NOERR;
+	int rc = was_define ? definitions_agree(f) : NC_NOERR;
+	if (rc == NC_NOERR && was_define)
+		rc = partitions_are_there(f);
 	if (rc != NC_NOERR)
 		return rc;
 	if (was_define)
@@ -422,19 +477,13 @@ static int leave_define(struct file *f, const MPI_Offset *align)
 			   : real->enddef(f->ncid);
 	if (!was_define)
 		return rc;
-	/* Ranks whose definitions differ are told so by PnetCDF, each for itself, but not what
-	 * differs in variables that are cut. There are no partitions that all could agree on, then.
-	 */
-	int64_t digest = definitions_digest(f), mine[3] = {rc, digest, -digest}, least[3];
-	if (PMPI_Allreduce(mine, least, 3, MPI_INT64_T, MPI_MIN, f->comm) != MPI_SUCCESS)
-		return NC_EMPI;
-	f->is_undefined = least[0] != NC_NOERR || least[1] != -least[2];
-	if (least[1] != -least[2] && f->rank == 0)
-		say(f, "ranks have defined different variables; nothing is partitioned");
+	/* There are no partitions that all could agree on, if some have failed. */
+	int all = agree(f->comm, rc);
+	f->is_undefined = all != NC_NOERR;
 	if (rc == NC_NOERR)
 		f->mode = COLLECTIVE;
 	if (f->is_undefined)
-		return rc != NC_NOERR ? rc : NC_EMULTIDEFINE;
+		return rc != NC_NOERR ? rc : all;
 	/* PnetCDF moves and fills as many records as a file says. */
 	rc = records_agree(f, records_of(f));
 	if (rc == NC_NOERR)
@@ -577,8 +626,9 @@ int door_close(int ncid)
 	bool was_named = f->is_named;
 	if (f->mode == DEFINE)
 		rc = leave_define(f, NULL);
-	/* What cannot be defined anew stays as it was; PnetCDF's close would define the master. */
-	bool is_given_up = was_named && f->mode == DEFINE;
+	/* What cannot be defined stays as it was, or is not there if it is new; PnetCDF's close
+	 * would define the master. */
+	bool is_given_up = f->mode == DEFINE && (was_named || !f->is_undefined);
 	if (f->first) {
 		requests_drop(f);
 		rc = rc == NC_NOERR ? NC_EPENDING : rc;

@@ -106,8 +106,7 @@ void settings_free(struct settings *s)
 	s->dirs = s->dim = NULL;
 }
 
-/* FNV-1a. */
-static void mix(uint64_t *sum, const void *bytes, size_t n)
+void mix(uint64_t *sum, const void *bytes, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		*sum = (*sum ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3;
@@ -115,7 +114,7 @@ static void mix(uint64_t *sum, const void *bytes, size_t n)
 
 int settings_agree(const struct settings *s, MPI_Comm comm, const char *path)
 {
-	uint64_t sum = 0xcbf29ce484222325;
+	uint64_t sum = MIX_START;
 	int64_t numbers[] = {s->parts, s->min_bytes, s->buffer, s->exchange};
 	const char *texts[] = {s->dirs ? s->dirs : "", s->dim ? s->dim : ""};
 	mix(&sum, numbers, sizeof numbers);

@@ -144,6 +144,15 @@ static void attributes(int parts)
 	FINE(ncmpi_close(ncid));
 }
 
+/* All of the dataset. */
+static void removed(void)
+{
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		FINE(ncmpi_delete(path, MPI_INFO_NULL));
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* What replaces or removes a dataset takes its partitions along. */
 static void removals(void)
 {
@@ -717,6 +726,7 @@ int main(int argc, char **argv)
 	appended_by_two();
 	given_up();
 	records_of_the_others();
+	removed();
 	empty_requests(0);
 	empty_requests(3);
 	wrong_counts(0);
