@@ -3,6 +3,7 @@
 #include "door.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define PARAMETERS_var
 #define PARAMETERS_var1 , const MPI_Offset *start
@@ -32,6 +33,45 @@
 #define TYPED_PARAMETERS
 #define TYPED_ARGUMENTS
 
+/* Does a get of all of a variable that is whole ask for records that the master does not have? Only
+ * partitions have them: those that this process has appended by itself, or a killed writer. PnetCDF
+ * would read as many as there are, and leave the rest of the memory as it is. */
+static bool is_short(int ncid, int varid, int how)
+{
+	struct file *f = how & PUT ? NULL : file_of(ncid);
+	MPI_Offset known = 0;
+	if (!f || varid < 0 || varid >= f->nvars || !f->vars[varid].is_record)
+		return false;
+	real->inq_dim(ncid, f->record_dim, NULL, &known);
+	return known < f->records;
+}
+
+/* Such a get as PnetCDF has one of records that are not there: an error on this rank, which takes
+ * part. */
+static int get_short(
+	int ncid, int varid, int how, void *buffer, MPI_Offset count, MPI_Datatype type, int *id)
+{
+	struct file *f = file_of(ncid);
+	const struct variable *v = &f->vars[varid];
+	MPI_Offset *start = must(calloc((size_t)v->ndims * 2, sizeof *start));
+	MPI_Offset *number = start + v->ndims;
+	memcpy(number, v->length, (size_t)v->ndims * sizeof *number);
+	number[0] = f->records;
+	int rc = how & LATER ? real->iget_vara(ncid, varid, start, number, buffer, count, type, id)
+		 : how & ALL ? real->get_vara_all(ncid, varid, start, number, buffer, count, type)
+			     : real->get_vara(ncid, varid, start, number, buffer, count, type);
+	free(start);
+	return rc;
+}
+
+/* Other forms say what they ask for. */
+#define IS_SHORT_var(ncid, varid, how) is_short(ncid, varid, how)
+#define IS_SHORT_var1(ncid, varid, how) false
+#define IS_SHORT_vara(ncid, varid, how) false
+#define IS_SHORT_vars(ncid, varid, how) false
+#define IS_SHORT_varm(ncid, varid, how) false
+#define IS_SHORT_varn(ncid, varid, how) false
+
 /* One call. `memory` is FLEXIBLE or TYPED; `number` and `type` are what transfer gets of it. */
 #define BLOCKING(name, form, how, ctype, memory, number, type) \
 	int door_##name(int ncid, int varid PARAMETERS_##form, ctype *buffer memory##_PARAMETERS) \
@@ -39,9 +79,11 @@
 		struct file *f = file_of(ncid); \
 		struct shape s = SHAPE_##form; \
 		int rc = f ? transfer(f, varid, how, &s, buffer, number, type, NULL) : NOT_CUT; \
-		return rc != NOT_CUT ? rc \
-				     : real->name(ncid, varid ARGUMENTS_##form, \
-					       buffer memory##_ARGUMENTS); \
+		if (rc != NOT_CUT) \
+			return rc; \
+		if (IS_SHORT_##form(ncid, varid, how)) \
+			return get_short(ncid, varid, how, (void *)buffer, number, type, NULL); \
+		return real->name(ncid, varid ARGUMENTS_##form, buffer memory##_ARGUMENTS); \
 	}
 #define LATER_CALL(name, form, how, ctype, memory, number, type) \
 	int door_##name( \
@@ -51,9 +93,12 @@
 		struct shape s = SHAPE_##form; \
 		int rc = f ? transfer(f, varid, (how) | LATER, &s, buffer, number, type, id) \
 			   : NOT_CUT; \
-		return rc != NOT_CUT ? rc \
-				     : real->name(ncid, varid ARGUMENTS_##form, \
-					       buffer memory##_ARGUMENTS, id); \
+		if (rc != NOT_CUT) \
+			return rc; \
+		if (IS_SHORT_##form(ncid, varid, how)) \
+			return get_short( \
+				ncid, varid, (how) | LATER, (void *)buffer, number, type, id); \
+		return real->name(ncid, varid ARGUMENTS_##form, buffer memory##_ARGUMENTS, id); \
 	}
 
 #define SEVEN(form, suffix, ctype, memory, number, type) \
@@ -124,6 +169,8 @@ static int post_whole(
 	bool put = s->how & PUT;
 	switch (s->kind) {
 	case VAR:
+		if (is_short(ncid, varid, s->how))
+			return get_short(ncid, varid, LATER, data, count, type, id);
 		return put ? real->iput_var(ncid, varid, data, count, type, id)
 			   : real->iget_var(ncid, varid, data, count, type, id);
 	case VAR1:

@@ -172,11 +172,11 @@ int variable_read(struct file *f, int varid);
 void part_of(const struct variable *v, int k, MPI_Offset *low, MPI_Offset *length);
 /* Is this a name that the layout needs? */
 bool is_reserved(struct file *f, int varid, const char *name);
-/* Collective, before anything is on disk: NC_EEXIST, and a word, if a file is where a partition is to
- * be that is not of `run`, that of the dataset that is replaced. */
+/* Collective, before anything is on disk: NC_EEXIST, and a word, if a file is where a partition is
+ * to be that is not of `run`, that of the dataset that is replaced. */
 int places_check(struct file *f, const char *run);
-/* Collective, of definitions that all have alike: can the partitions be opened, if the end of define
- * mode will change them? */
+/* Collective, of definitions that all have alike: can the partitions be opened, if the end of
+ * define mode will change them? */
 int partitions_are_there(struct file *f);
 /* Collective, in data mode: variables of the master that are new have their fill value in the
  * records that only the partitions had. */
@@ -223,6 +223,9 @@ int settle(struct file *f, int k, MPI_Offset records, MPI_Offset size);
 int records_settle(struct file *f);
 /* Collective, all handles closed: the number of records and the size of each file are right. */
 int partitions_settle(struct file *f);
+/* Collective, at an open for writing: master and partitions have the same number of records, which
+ * a writer that was killed may not have left so. */
+int records_mend(struct file *f);
 
 /* --- request.c: what is to be transferred --- */
 

@@ -77,10 +77,12 @@ int master_follow(struct file *f)
 {
 	static const char NOTHING[8];
 	MPI_Offset known = 0, start[MOST_DIMS] = {0}, count[MOST_DIMS] = {0};
-	const struct variable *v = f->vars, *end = v + f->nvars;
-	while (v < end && (v->is_cut || !v->is_record || v->ndims > MOST_DIMS))
-		v++;
-	if (v == end || !f->is_writable || f->mode == DEFINE)
+	/* The last in a record, so what nobody has written of that is zeros. */
+	const struct variable *v = NULL;
+	for (int i = 0; i < f->nvars; i++)
+		if (!f->vars[i].is_cut && f->vars[i].is_record && f->vars[i].ndims <= MOST_DIMS)
+			v = &f->vars[i];
+	if (!v || !f->is_writable || f->mode == DEFINE)
 		return NC_NOERR;
 	bool all = f->mode == COLLECTIVE;
 	int varid = (int)(v - f->vars), rc = all ? NC_NOERR : real->sync_numrecs(f->ncid);
@@ -89,10 +91,11 @@ int master_follow(struct file *f)
 	bool is_behind = rc == NC_NOERR && known < f->records;
 	if (agree(f->comm, is_behind ? NC_EFILE : NC_NOERR) == NC_NOERR)
 		return rc;
-	/* One element of the last record, which nobody has written. */
-	start[0] = f->records - 1;
-	for (int d = 0; f->rank == 0 && is_behind && d < v->ndims; d++)
-		count[d] = 1;
+	/* The last element of the last record, which nobody has written. */
+	for (int d = 0; d < v->ndims; d++) {
+		start[d] = (d == 0 ? f->records : v->length[d]) - 1;
+		count[d] = f->rank == 0 && is_behind;
+	}
 	if (all)
 		return real->put_vara_all(
 			f->ncid, varid, start, count, NOTHING, 0, MPI_DATATYPE_NULL);
@@ -395,6 +398,8 @@ int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *nc
 	if (rc == NC_NOERR)
 		rc = partitions_check(f);
 	if (rc == NC_NOERR && f->is_writable)
+		rc = records_mend(f);
+	if (rc == NC_NOERR && f->is_writable)
 		rc = handles_open(f, false);
 	if (rc != NC_NOERR) {
 		handles_close(f);
@@ -456,7 +461,8 @@ static int definitions_agree(struct file *f)
 		return NC_NOERR;
 	if (f->rank == 0)
 		say(f, "nothing is defined: ranks have defined different variables, dimensions or "
-		       "attributes, or in another order. All ranks have to make the same calls");
+		       "attributes, or in another order. Make them alike and repeat ncmpi_enddef; "
+		       "ncmpi_close gives them up");
 	return NC_EMULTIDEFINE;
 }
 
@@ -600,6 +606,8 @@ static void tell_times(struct file *f)
 static int partitions_leave(struct file *f)
 {
 	int rc = records_agree(f, records_of(f));
+	if (rc == NC_NOERR)
+		rc = master_follow(f);
 	int written = f->is_writable && f->is_written, any = 0;
 	PMPI_Allreduce(&written, &any, 1, MPI_INT, MPI_MAX, f->comm);
 	int result = handles_close(f);

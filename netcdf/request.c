@@ -202,11 +202,17 @@ static int boxes_make(
 	if (s->kind == VAR) {
 		MPI_Offset *whole = must(malloc((size_t)v->ndims * sizeof *whole));
 		memcpy(whole, v->length, (size_t)v->ndims * sizeof *whole);
+		MPI_Offset *zeros = must(calloc((size_t)v->ndims, sizeof *zeros));
+		/* Those that the program is told of, but that may be the master's alone. */
 		if (v->is_record)
-			whole[0] = records;
-		box_add(v, r, NULL, whole, NULL, NULL);
+			whole[0] = records_of(f);
+		if (v->is_record && whole[0] > records)
+			rc = check(f, v, r->is_put, true, zeros, whole, NULL, records);
+		if (rc == NC_NOERR)
+			box_add(v, r, NULL, whole, NULL, NULL);
+		free(zeros);
 		free(whole);
-		return NC_NOERR;
+		return rc;
 	}
 	if (s->kind != VARN) {
 		bool has_count = s->kind != VAR1;

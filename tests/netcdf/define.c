@@ -653,6 +653,229 @@ static void defined_without_a_partition(void)
 	}
 }
 
+/* A master that was renamed went on naming partitions of the old name, and the next dataset of that
+ * name took their place: all data of the renamed one was lost. The same files are in the way if a
+ * dataset that is not partitioned has taken the master's place, which were taken silently, too. */
+static void in_the_way(void)
+{
+	for (int turn = 0; turn < 4; turn++) {
+		MPI_Info info = t_hints(3, NULL);
+		int ncid, dims[2], v, data[63];
+		char old[600], partition[600];
+		snprintf(old, sizeof old, "%s.old", path);
+		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
+		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+		FINE(ncmpi_enddef(ncid));
+		for (int i = 0; i < 63; i++)
+			data[i] = 100 + i;
+		FINE(ncmpi_put_var_int_all(ncid, v, data));
+		FINE(ncmpi_close(ncid));
+		MPI_Barrier(MPI_COMM_WORLD);
+		CHECK(rank || rename(path, old) == 0);
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (turn & 1) {
+			FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, MPI_INFO_NULL, &ncid));
+			FINE(ncmpi_close(ncid));
+		}
+		GIVES(NC_EEXIST, ncmpi_create(MPI_COMM_WORLD, path,
+					 turn & 2 ? NC_NOCLOBBER : NC_CLOBBER, info, &ncid));
+		MPI_Barrier(MPI_COMM_WORLD);
+		SAME(access(path, F_OK) == 0, turn & 1);
+		FINE(ncmpi_open(MPI_COMM_WORLD, old, NC_NOWRITE, info, &ncid));
+		memset(data, 0, sizeof data);
+		FINE(ncmpi_get_var_int_all(ncid, v, data));
+		SAME(data[0], 100);
+		SAME(data[62], 162);
+		FINE(ncmpi_close(ncid));
+		/* By its new name it is removed as a whole, and the place is free. */
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (rank == 0) {
+			FINE(ncmpi_delete(old, MPI_INFO_NULL));
+			snprintf(partition, sizeof partition, "%s.2", path);
+			CHECK(access(partition, F_OK) != 0);
+		}
+		MPI_Barrier(MPI_COMM_WORLD);
+		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
+		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+		FINE(ncmpi_close(ncid));
+		t_free(&info);
+	}
+}
+
+/* Ranks that define the same shapes in another order were told nothing, and those whose dimensions
+ * differ only after the master had the new variable: nobody could open the dataset any more. A rank
+ * that fills alone waited for the others. */
+static void defined_differently(void)
+{
+	enum { ORDER, DIMS, DIM_NAME, FILL, ATTRIBUTE, STALE, KINDS };
+	for (int turn = 0; turn < 3 * KINDS && ranks > 1; turn++) {
+		int kind = turn % KINDS, odd = rank == ranks - 1;
+		bool is_new = turn / KINDS == 0, is_repeated = turn / KINDS == 1;
+		MPI_Info info = t_hints(3, NULL);
+		int ncid, dims[2], v, w, more[2], data[63], nvars;
+		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
+		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+		if (!is_new) {
+			FINE(ncmpi_enddef(ncid));
+			for (int i = 0; i < 63; i++)
+				data[i] = 100 + i;
+			FINE(ncmpi_put_var_int_all(ncid, v, data));
+			FINE(ncmpi_redef(ncid));
+		}
+		const int swapped[2] = {dims[1], dims[0]};
+		if (kind == ORDER) {
+			FINE(ncmpi_def_var(ncid, odd ? "b" : "a", NC_INT, 2, dims, &w));
+			FINE(ncmpi_def_var(ncid, odd ? "a" : "b", NC_INT, 2, dims, &w));
+		} else if (kind == DIMS) {
+			FINE(ncmpi_def_var(ncid, "a", NC_INT, 2, odd ? swapped : dims, &w));
+		} else if (kind == DIM_NAME) {
+			FINE(ncmpi_def_dim(ncid, odd ? "q" : "p", 9, &more[0]));
+			FINE(ncmpi_def_dim(ncid, odd ? "p" : "q", 9, &more[1]));
+			FINE(ncmpi_def_var(ncid, "a", NC_INT, 2, more, &w));
+		} else if (kind == FILL) {
+			FINE(ncmpi_def_var(ncid, "a", NC_INT, 2, dims, &w));
+			FINE(ncmpi_def_var_fill(ncid, w, !odd, NULL));
+		} else if (kind == ATTRIBUTE) {
+			FINE(ncmpi_put_att_text(ncid, v, "units", odd ? 5 : 2, "metre"));
+		} else if (odd) {
+			FINE(ncmpi_put_att_text(ncid, v, "units", 2, "me"));
+		}
+		GIVES(NC_EMULTIDEFINE, ncmpi_enddef(ncid));
+		bool is_mended = is_repeated && kind >= FILL;
+		if (is_mended && kind == FILL)
+			FINE(ncmpi_def_var_fill(ncid, w, 1, NULL));
+		else if (is_mended)
+			FINE(ncmpi_put_att_text(ncid, v, "units", 2, "me"));
+		if (is_mended) {
+			FINE(ncmpi_enddef(ncid));
+			FINE(ncmpi_close(ncid));
+		} else {
+			GIVES(NC_EMULTIDEFINE, ncmpi_close(ncid));
+		}
+		MPI_Barrier(MPI_COMM_WORLD);
+		if (is_new) {
+			CHECK(access(path, F_OK) != 0);
+			t_free(&info);
+			continue;
+		}
+		FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, info, &ncid));
+		FINE(ncmpi_inq_nvars(ncid, &nvars));
+		SAME(nvars, is_mended && kind == FILL ? 2 : 1);
+		memset(data, 0, sizeof data);
+		FINE(ncmpi_get_var_int_all(ncid, v, data));
+		SAME(data[0], 100);
+		SAME(data[62], 162);
+		FINE(ncmpi_close(ncid));
+		t_free(&info);
+	}
+}
+
+/* Sets the number of records in a file's header, as a writer leaves it that is killed. */
+static void records_set(const char *name, int records)
+{
+	unsigned char bytes[4] = {0, 0, 0, (unsigned char)records};
+	FILE *file = fopen(name, "r+");
+	CHECK(file && fseek(file, 4, SEEK_SET) == 0 && fwrite(bytes, 4, 1, file) == 1);
+	fclose(file);
+}
+
+/* A killed writer had appended to partitions what the master did not know of, or the other way: a
+ * get of the whole variable gave NC_NOERR and left the memory of the last records as it was. So did
+ * a close in independent mode, for who opened it next. */
+static void records_of_a_killed_writer(void)
+{
+	enum { MASTER_BEHIND, PARTITIONS_BEHIND, NOT_ENDED, TURNS };
+	for (int turn = 0; turn < TURNS; turn++) {
+		MPI_Info info = t_hints(3, NULL);
+		int ncid, dims[3], w, r, q, id, status, two[30], one[5], pairs[10];
+		MPI_Offset length, start[2] = {0, 0}, count[2] = {2, 6}, pair[2] = {2, 2};
+		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+		FINE(ncmpi_def_dim(ncid, "t", NC_UNLIMITED, &dims[0]));
+		FINE(ncmpi_def_dim(ncid, "x", 6, &dims[1]));
+		FINE(ncmpi_def_dim(ncid, "two", 2, &dims[2]));
+		FINE(ncmpi_def_var(ncid, "w", NC_INT, 2, dims, &w));
+		FINE(ncmpi_def_var(ncid, "r", NC_INT, 1, dims, &r));
+		FINE(ncmpi_def_var(ncid, "q", NC_INT, 2, (int[]){dims[0], dims[2]}, &q));
+		FINE(ncmpi_enddef(ncid));
+		for (int i = 0; i < 30; i++)
+			two[i] = 7;
+		FINE(ncmpi_put_vara_int_all(ncid, r, start, count, two));
+		FINE(ncmpi_put_vara_int_all(ncid, q, start, pair, two));
+		FINE(ncmpi_begin_indep_data(ncid));
+		count[0] = 5;
+		if (rank == 0) {
+			FINE(ncmpi_put_vara_int(ncid, w, start, count, two));
+			/* Only the partitions have what it appended by itself. */
+			GIVES(NC_EEDGE, ncmpi_get_var_int(ncid, r, one));
+			GIVES(NC_EEDGE, ncmpi_iget_var_int(ncid, r, one, &id));
+			GIVES(NC_EEDGE, ncmpi_get_var(ncid, r, one, 5, MPI_INT));
+			int *where[1] = {one};
+			GIVES(NC_EEDGE, ncmpi_mget_var_int(ncid, 1, &r, where));
+		}
+		FINE(ncmpi_close(ncid));
+		MPI_Barrier(MPI_COMM_WORLD);
+		for (int k = 0; k < 3 && rank == 0 && turn == PARTITIONS_BEHIND; k++) {
+			char name[600];
+			snprintf(name, sizeof name, "%s.%d", path, k);
+			records_set(name, 2);
+		}
+		if (rank == 0 && turn == MASTER_BEHIND)
+			records_set(path, 2);
+		MPI_Barrier(MPI_COMM_WORLD);
+		/* Reading alone gives an error where something is not there. */
+		int of_w = turn == PARTITIONS_BEHIND ? NC_EEDGE : NC_NOERR;
+		int of_r = turn == MASTER_BEHIND ? NC_EEDGE : NC_NOERR;
+		FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, info, &ncid));
+		FINE(ncmpi_inq_dimlen(ncid, dims[0], &length));
+		SAME(length, 5);
+		GIVES(of_w, ncmpi_get_var_int_all(ncid, w, two));
+		GIVES(of_r, ncmpi_get_var_int_all(ncid, r, one));
+		GIVES(of_r, ncmpi_get_var_all(ncid, r, one, 5, MPI_INT));
+		GIVES(of_r, ncmpi_get_var_int_all(ncid, q, pairs));
+		GIVES(of_w, ncmpi_get_vara_int_all(ncid, w, start, count, two));
+		GIVES(of_r, ncmpi_get_vara_int_all(ncid, r, start, count, one));
+		MPI_Offset *starts[1] = {start}, *counts[1] = {count};
+		GIVES(of_w, ncmpi_get_varn_int_all(ncid, w, 1, starts, counts, two));
+		/* PnetCDF has none of several records. */
+		if (of_r != NC_NOERR)
+			GIVES(of_r, ncmpi_get_varn_int_all(ncid, r, 1, starts, counts, one));
+		GIVES(of_w, ncmpi_iget_var_int(ncid, w, two, &id));
+		if (of_w == NC_NOERR)
+			FINE(ncmpi_wait_all(ncid, 1, &id, &status));
+		GIVES(of_r, ncmpi_iget_var_int(ncid, r, one, &id));
+		if (of_r == NC_NOERR)
+			FINE(ncmpi_wait_all(ncid, 1, &id, &status));
+		FINE(ncmpi_close(ncid));
+		/* Who may write mends it: what is not there is zeros. */
+		FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_WRITE, info, &ncid));
+		for (int again = 0; again < 2; again++) {
+			memset(two, 0x55, sizeof two);
+			memset(one, 0x55, sizeof one);
+			memset(pairs, 0x55, sizeof pairs);
+			FINE(ncmpi_get_var_int_all(ncid, w, two));
+			FINE(ncmpi_get_var_int_all(ncid, r, one));
+			FINE(ncmpi_get_var_int_all(ncid, q, pairs));
+			SAME(two[0], 7);
+			SAME(two[29], 7);
+			SAME(one[1], 7);
+			SAME(one[4], 0);
+			SAME(pairs[3], 7);
+			SAME(pairs[4], 0);
+			SAME(pairs[9], 0);
+			FINE(ncmpi_close(ncid));
+			if (!again)
+				FINE(ncmpi_open(MPI_COMM_WORLD, path, NC_NOWRITE, info, &ncid));
+		}
+		t_free(&info);
+	}
+}
+
 /* What hints may not say. */
 static void refusals(void)
 {
@@ -737,6 +960,9 @@ int main(int argc, char **argv)
 		filled_by_some(erring);
 	}
 	defined_without_a_partition();
+	in_the_way();
+	defined_differently();
+	records_of_a_killed_writer();
 	refusals();
 	removals();
 	MPI_Finalize();
