@@ -243,6 +243,15 @@ moved() {
         cut 1 ./shapes s3d read to/a.nc && "$plfs" nc merge to/a.nc merged.nc && cdfdiff -q plain/s3d.nc merged.nc
 }
 check moved moved
+# A plain dataset over a partitioned one leaves its partitions. The next partitioned one took their
+# places, whosever they were; with fewer parts it left some.
+in_the_way() {
+    mkdir -p way && $limit "$plfs" run --partition=3 -- "$mpiexec" -n 2 ./shapes s3d write way/a.nc && cut 2 ./shapes s3d write way/a.nc && [ -e way/a.nc.2 ] || return 1
+    $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./shapes s3d write way/a.nc > out 2>&1 && { echo "was created"; return 1; }
+    [ "$(grep -c "plfs netcdf: .* nothing is created: partition 0 would be way/a.nc.0, .* was created as a.nc .* remove it" out)" = 1 ] && cmp plain/s3d.nc way/a.nc && [ -e way/a.nc.2 ] || { cat out; return 1; }
+    rm way/a.nc.[0-9]* && $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./shapes s3d write way/a.nc && [ ! -e way/a.nc.2 ] && "$plfs" nc check way/a.nc
+}
+check in_the_way in_the_way
 
 # --- what is wrong is told ---
 
