@@ -195,6 +195,7 @@ struct stale {
 	char run[17];
 };
 void stale_find(struct stale *stale, const char *path);
+void stale_add(struct stale *stale, const char *path);
 void stale_remove(struct stale *stale, bool wanted);
 void partition_paths(struct file *f, char **dirs);
 

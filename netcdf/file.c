@@ -219,6 +219,9 @@ int door_create(MPI_Comm comm, const char *path, int cmode, MPI_Info info, int *
 	struct stale stale = {0};
 	if (f->rank == 0)
 		stale_find(&stale, path);
+	/* Copies of its partitions, where the new ones are to be. */
+	for (int k = 0; *stale.run && k < count; k++)
+		stale_add(&stale, f->partition[k].path);
 	PMPI_Bcast(stale.run, sizeof stale.run, MPI_CHAR, 0, f->comm);
 	int refused = places_check(f, stale.run);
 	if (refused == NC_NOERR)
@@ -308,6 +311,13 @@ static char **names_of(int ncid, int *count)
 	}
 }
 
+void stale_add(struct stale *stale, const char *path)
+{
+	size_t room = (size_t)stale->count + 1;
+	stale->paths = must(realloc(stale->paths, room * sizeof *stale->paths));
+	stale->paths[stale->count++] = must(strdup(path));
+}
+
 void stale_find(struct stale *stale, const char *path)
 {
 	int ncid;
@@ -316,13 +326,16 @@ void stale_find(struct stale *stale, const char *path)
 		return;
 	char *run = global_text(ncid, "partition_run");
 	if (run && strlen(run) == 16) {
+		int count;
+		char **names = names_of(ncid, &count);
 		strcpy(stale->run, run);
-		stale->paths = names_of(ncid, &stale->count);
-		for (int k = 0; stale->paths && k < stale->count; k++) {
-			char *name = stale->paths[k];
-			stale->paths[k] = path_of(path, name);
-			free(name);
+		for (int k = 0; k < count; k++) {
+			char *partition = path_of(path, names[k]);
+			stale_add(stale, partition);
+			free(partition);
+			free(names[k]);
 		}
+		free(names);
 	}
 	free(run);
 	real->close(ncid);

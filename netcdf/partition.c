@@ -263,7 +263,7 @@ int records_mend(struct file *f)
 {
 	MPI_Offset records = records_of(f);
 	if (!has_records(f, 0) || f->records == records)
-		return master_follow(f);
+		return agree(f->comm, master_follow(f));
 	f->records = records;
 	int rc = agree(f->comm, handles_close(f));
 	return rc == NC_NOERR ? agree(f->comm, partitions_settle(f)) : rc;

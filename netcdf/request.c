@@ -200,18 +200,17 @@ static int boxes_make(
 	if (!r->boxes || !r->numbers)
 		return NC_ENOMEM;
 	if (s->kind == VAR) {
-		MPI_Offset *whole = must(malloc((size_t)v->ndims * sizeof *whole));
+		MPI_Offset *first = must(calloc((size_t)v->ndims * 2, sizeof *first));
+		MPI_Offset *whole = first + v->ndims;
 		memcpy(whole, v->length, (size_t)v->ndims * sizeof *whole);
-		MPI_Offset *zeros = must(calloc((size_t)v->ndims, sizeof *zeros));
 		/* Those that the program is told of, but that may be the master's alone. */
 		if (v->is_record)
 			whole[0] = records_of(f);
 		if (v->is_record && whole[0] > records)
-			rc = check(f, v, r->is_put, true, zeros, whole, NULL, records);
+			rc = check(f, v, r->is_put, true, first, whole, NULL, records);
 		if (rc == NC_NOERR)
-			box_add(v, r, NULL, whole, NULL, NULL);
-		free(zeros);
-		free(whole);
+			box_add(v, r, first, whole, NULL, NULL);
+		free(first);
 		return rc;
 	}
 	if (s->kind != VARN) {

@@ -249,7 +249,13 @@ in_the_way() {
     mkdir -p way && $limit "$plfs" run --partition=3 -- "$mpiexec" -n 2 ./shapes s3d write way/a.nc && cut 2 ./shapes s3d write way/a.nc && [ -e way/a.nc.2 ] || return 1
     $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./shapes s3d write way/a.nc > out 2>&1 && { echo "was created"; return 1; }
     [ "$(grep -c "plfs netcdf: .* nothing is created: partition 0 would be way/a.nc.0, .* was created as a.nc .* remove it" out)" = 1 ] && cmp plain/s3d.nc way/a.nc && [ -e way/a.nc.2 ] || { cat out; return 1; }
-    rm way/a.nc.[0-9]* && $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./shapes s3d write way/a.nc && [ ! -e way/a.nc.2 ] && "$plfs" nc check way/a.nc
+    rm way/a.nc.[0-9]* && mkdir way/from way/to && PLFS_NC_PARTITION_DIRS=$work/way/from $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./shapes s3d write way/a.nc || return 1
+    # A copy of what is replaced is not in the way.
+    cp way/from/* way/to/ && PLFS_NC_PARTITION_DIRS=$work/way/to $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./shapes s3d write way/a.nc && "$plfs" nc check way/a.nc && [ "$(ls way/from way/to)" = "way/from:
+
+way/to:
+a.nc.0
+a.nc.1" ]
 }
 check in_the_way in_the_way
 
