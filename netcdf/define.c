@@ -542,8 +542,11 @@ static int partition_create(struct file *f, int k, MPI_Comm comm, int *ncid)
 		comm, f->partition[k].path, NC_NOCLOBBER | MODES[f->format], f->info, ncid);
 	if (rc != NC_NOERR) {
 		if (rank == 0)
-			say(f, "partition %d, %s, cannot be created: %s", k, f->partition[k].path,
-				other.strerror(rc));
+			say(f, "partition %d, %s, cannot be created: %s%s", k, f->partition[k].path,
+				other.strerror(rc),
+				rc == NC_EEXIST ? ". It has come since ncmpi_create, or that could "
+						  "not remove it: do so, and create anew"
+						: "");
 		return rc;
 	}
 	rc = real->put_att(*ncid, NC_GLOBAL, "partition_index", NC_INT, 1, &k);
