@@ -46,9 +46,9 @@ check() { # NAME COMMAND...: the command succeeds
     if out=$("$@" 2>&1); then result "$name" ok; else result "$name" fail "$(tail -n "${T_LINES:-12}" <<< "$out")"; fi
 }
 program() { "$mpicc" -std=gnu11 -g -O1 -Wall -o "$work/$1" "$here/$1.c" -lpnetcdf; } # NAME
-for name in random every define shapes no_memory; do program $name > "$name.log" 2>&1 & done
+for name in random every define shapes no_memory whole; do program $name > "$name.log" 2>&1 & done
 wait
-for name in random every define shapes no_memory; do
+for name in random every define shapes no_memory whole; do
     [ -x $name ] || result "$name" fail "does not compile: $(head -5 $name.log)"
 done
 # Ranks of a program: as it is, and with the library.
@@ -286,6 +286,66 @@ faults() {
     grep -q "not partitioned" out
 }
 check faults faults
+# What is no regular file is told, and nobody waits for who might write to it.
+fifos() {
+    local of command
+    cp right/* wrong/ && rm -f wrong/a.nc.1 wrong/merged.nc && mkfifo wrong/a.nc.1 wrong/master || return 1
+    for of in a.nc master; do
+        for command in "check wrong/$of" "merge wrong/$of wrong/merged.nc"; do
+            # shellcheck disable=SC2086
+            timeout 10 "$plfs" nc $command > out 2>&1; [ $? = 1 ] || { echo "$command"; cat out; return 1; }
+            grep -q "${of/a.nc/a.nc.1}: it is no regular file" out || { cat out; return 1; }
+        done
+    done
+    timeout 10 "$plfs" nc ls wrong/a.nc > out || { echo "ls: $?"; return 1; }
+    rm wrong/a.nc.1 wrong/master
+    grep -q 'a.nc.1 .*cannot be read' out && [ ! -e wrong/merged.nc ]
+}
+if is_wanted fifos && [ ! -d right ]; then faults > /dev/null 2>&1; fi
+check fifos fifos
+# The bytes of the master are what its header says; what PnetCDF itself leaves away is only noted.
+lengths() {
+    local at=$work/lengths what size
+    mkdir -p "$at"/{all,cut,fill,fixed,none}
+    for what in all cut fill fixed none; do
+        $limit "$plfs" run --partition=2 -- "$mpiexec" -n 2 ./whole "$at/$what/a.nc" $what || return 1
+        [ -e "$at/$what/a.nc.1" ] && merged $what || return 1
+    done
+    has_note() { [ "$(grep -c 'note: the master: it has [0-9]* of [0-9]* bytes' out)" = "$1" ] || { echo "$what: $1 notes"; cat out; return 1; }; }
+    # PnetCDF fills no records by itself.
+    for what in all:0 fixed:0 fill:1 cut:1 none:1; do
+        "$plfs" nc check "$at/${what%:*}/a.nc" > out 2>&1 && grep -q sound out && has_note "${what#*:}" || return 1
+        merged "${what%:*}" && has_note "${what#*:}" || return 1
+    done
+    grep -q 'what is missing is of row, last' out || { cat out; return 1; }
+    what=all
+    # Less by a number is noted, by half of one is damage, as is less than a record.
+    size=$(stat -c %s "$at/all/a.nc")
+    cp "$at/all/a.nc" kept
+    truncate -s $((size - 4)) "$at/all/a.nc" && merged all && has_note 1 && "$plfs" nc check --json "$at/all/a.nc" | python3 -c 'import json, sys; d = json.load(sys.stdin); assert not d["faults"] and len(d["notes"]) == 1, d' || return 1
+    truncate -s $((size - 6)) "$at/all/a.nc" && damaged "it is truncated: it has $((size - 6)) of $size bytes, and ends inside of a number of the variable series" || return 1
+    truncate -s $((size - 8)) "$at/all/a.nc" && damaged "its header says 2 records, and in its $((size - 8)) bytes there is 1" || return 1
+    truncate -s $((size - 60)) "$at/all/a.nc" && damaged "its header says 2 records, and in its .* there are 0" || return 1
+    # A count that nothing explains, in any of the files.
+    number() { printf "$2" | dd of="$1" bs=1 seek=$((4 + $3)) conv=notrunc 2> /dev/null; }
+    cp kept "$at/all/a.nc" && number "$at/all/a.nc" '\377' 3 && damaged "its header says .* records, and in its $size bytes there are 2" || return 1
+    cp kept "$at/all/a.nc" && number "$at/all/a.nc" '\0' 7 && damaged "the master says 0 records, the partitions 2, but the master's $size bytes have 2" || return 1
+    cp kept "$at/all/a.nc" && merged all || return 1
+    cp "$at/all/a.nc.1" kept && number "$at/all/a.nc.1" '\1' 1 && damaged "a.nc.1: its header says .* records, and in its" || return 1
+    cp kept "$at/all/a.nc.1" && merged all || return 1
+    # The last record of a partition's is there in the master alone.
+    what='cut' && cp "$at/cut/a.nc" kept && number "$at/cut/a.nc" '\11' 7 && damaged "its header says 9 records, and in its" || return 1
+    cp kept "$at/cut/a.nc"
+    # A dimension that only whole variables could have.
+    python3 -c 'import sys; b = open(sys.argv[1], "rb").read(); i = b.index(b"x\0\0\0") + 4; open(sys.argv[1], "wb").write(b[:i] + b"\1" + b[i + 1:])' "$at/cut/a.nc" && damaged "its header is damaged: the variable row has .* bytes by its dimensions, and 40 by its size"
+}
+merged() { rm -f "$at/m" && (ulimit -f 65536 && timeout 20 "$plfs" nc merge "$at/$1/a.nc" "$at/m") > out 2>&1 || { echo "$1 is not merged"; cat out; return 1; }; }
+damaged() { # MESSAGE
+    "$plfs" nc check "$at/$what/a.nc" > out 2>&1 && { echo "$1: plfs nc check finds nothing"; cat out; return 1; }
+    grep -q "$1" out || { echo "not told: $1"; cat out; return 1; }
+    ! merged "$what" > /dev/null && grep -q "$1" out && [ ! -e "$at/m" ]
+}
+check lengths lengths
 
 # --- doors ---
 

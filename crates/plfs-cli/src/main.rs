@@ -783,7 +783,9 @@ enum NcCommand {
     },
     /// Say whether all partitions are there, whole, and of the same run as the master
     ///
-    /// A line for each fault; exit status 1 if there is one.
+    /// A line for each fault; exit status 1 if there is one. A note is no fault: a master that is
+    /// shorter than its header says was truncated, or nobody has written the variables that it
+    /// names, which PnetCDF leaves away; the file does not tell.
     #[command(after_help = "Example:\n  plfs nc check out.nc")]
     Check {
         /// An object for each dataset
@@ -796,7 +798,9 @@ enum NcCommand {
     /// Make one plain NetCDF file of a partitioned dataset
     ///
     /// It has the format of the master, or the next one if it does not fit into that. Memory is
-    /// bounded, whatever the size; the file has its name when it is complete.
+    /// bounded, whatever the size; the file has its name when it is complete. Nothing is made of a
+    /// dataset that plfs nc check finds faults with; its notes are printed, and what they say is
+    /// missing is zeros.
     #[command(after_help = "Example:\n  plfs nc merge out.nc /archive/out.nc")]
     Merge {
         /// Replace what is there

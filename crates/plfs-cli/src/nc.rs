@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,10 @@ use indicatif::ProgressBar;
 use crate::NcCommand;
 use crate::out::{self, Fail, JsonPath, Out, count, in_bytes, say, several, show};
 use header::{Header, Variable, name_of};
+use length::Verdict;
 
 mod header;
+mod length;
 
 /// Attributes of the layout, of the master and of a variable that is cut.
 const OF_VARIABLES: [&str; 4] = ["num_partitions", "ndims_org", "dimids_org", "partition_dim"];
@@ -67,6 +69,13 @@ struct Partition {
     found: Result<(File, Header), String>,
 }
 
+#[derive(Default)]
+struct Findings {
+    faults: Vec<String>,
+    /// What a dataset that is as it should be can have, too.
+    notes: Vec<String>,
+}
+
 struct Dataset {
     path: PathBuf,
     file: File,
@@ -77,12 +86,26 @@ struct Dataset {
 }
 
 fn open(path: &Path) -> Result<(File, Header), String> {
-    let file = File::open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => "it is missing".to_owned(),
-        _ => out::without_numbers(&error.to_string()),
-    })?;
+    let file = open_file(path)?;
     let header = Header::read(BufReader::new(&file))?;
     Ok((file, header))
+}
+
+/// Opens a regular file, without waiting for who might write to a FIFO.
+fn open_file(path: &Path) -> Result<File, String> {
+    let other = "it is no regular file; put back the file that belongs there";
+    let now = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    match OpenOptions::new().read(true).custom_flags(now).open(path) {
+        Ok(file) => match file.metadata() {
+            Ok(found) if found.is_file() => Ok(file),
+            Ok(_) => Err(other.into()),
+            Err(error) => Err(out::without_numbers(&error.to_string())),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Err("it is missing".into()),
+        // A socket.
+        Err(_) if path.metadata().is_ok_and(|found| !found.is_file()) => Err(other.into()),
+        Err(error) => Err(out::without_numbers(&error.to_string())),
+    }
 }
 
 impl Dataset {
@@ -131,10 +154,16 @@ impl Dataset {
         self.master.dims[cut.dims[0]].length == 0
     }
 
-    /// The most records that any of its files has.
+    /// The most records that any of its files has; the number of one that has no record variables
+    /// says nothing.
     fn records(&self) -> u64 {
         let headers = self.partitions.iter().filter_map(|p| p.found.as_ref().ok());
-        headers.map(|(_, header)| header.records).chain([self.master.records]).max().unwrap_or(0)
+        let headers = headers.map(|(_, header)| header).chain([&self.master]);
+        headers
+            .filter(|header| header.has_records())
+            .map(|header| header.records)
+            .max()
+            .unwrap_or(0)
     }
 
     /// The header of the dataset in one file.
@@ -155,8 +184,66 @@ impl Dataset {
         header
     }
 
-    /// What is wrong, a line each.
-    fn faults(&self) -> Vec<String> {
+    /// What is wrong, and what may be so, a line each.
+    fn findings(&self) -> Findings {
+        let mut findings = Findings::default();
+        match self.verdict_on_master() {
+            Verdict::Explained => {}
+            Verdict::Note(text) => findings.notes.push(format!("the master: {text}")),
+            Verdict::Fault(text) => findings.faults.push(format!("the master: {text}")),
+        }
+        let is_sound = findings.faults.is_empty();
+        let (faults, records) = self.faults_of_partitions();
+        findings.faults.extend(faults);
+        if let (true, Some(most)) = (is_sound, records.iter().max()) {
+            self.compare_records(*most, &mut findings);
+        }
+        findings
+    }
+
+    fn verdict_on_master(&self) -> Verdict {
+        let length = match self.file.metadata() {
+            Ok(metadata) => metadata.len(),
+            Err(error) => return Verdict::Fault(out::without_numbers(&error.to_string())),
+        };
+        let has_records = self.master.has_records() || self.cuts.iter().any(|c| self.is_record(c));
+        if self.master.records > 0 && !has_records {
+            return Verdict::Fault(length::no_records(&self.master));
+        }
+        let is_whole = |id| self.cuts.iter().all(|cut| cut.id != id);
+        length::of_master(&self.master, is_whole, length)
+    }
+
+    /// The master's number of records and that of the partitions, of which the largest is `most`.
+    fn compare_records(&self, most: u64, findings: &mut Findings) {
+        let said = self.master.records;
+        let numbers =
+            format!("the master says {}, the partitions {}", several(said, "record"), count(most));
+        if said > most {
+            findings.faults.push(format!(
+                "{numbers}: the program that wrote them did not close the dataset, or one of these \
+                 numbers is damaged"
+            ));
+        }
+        if said >= most || !self.master.has_records() {
+            return;
+        }
+        let length = self.file.metadata().map_or(0, |metadata| metadata.len());
+        match self.master.records_within(length) {
+            Some(there) if there > said => findings.faults.push(format!(
+                "{numbers}, but the master's {length} bytes have {}: the program that wrote them \
+                 did not close the dataset, or the master's number is damaged",
+                count(there)
+            )),
+            _ => findings.notes.push(format!(
+                "{numbers}: nobody has written the others of the variables that are whole; plfs \
+                 nc merge takes zeros"
+            )),
+        }
+    }
+
+    /// What is wrong with partitions, and how many records those have that have record variables.
+    fn faults_of_partitions(&self) -> (Vec<String>, Vec<u64>) {
         let mut faults = Vec::new();
         let mut records = Vec::new();
         for (k, partition) in self.partitions.iter().enumerate() {
@@ -198,13 +285,11 @@ impl Dataset {
             if has_records {
                 records.push(header.records);
             }
-            match (header.end(), file.metadata()) {
-                (Some(end), Ok(metadata)) if metadata.len() < end => {
-                    fault(format!("it is truncated: {} of {end} bytes", metadata.len()))
+            match file.metadata() {
+                Ok(metadata) => {
+                    length::of_partition(header, metadata.len()).into_iter().for_each(&mut fault);
                 }
-                (None, _) => fault("its header is damaged".into()),
-                (_, Err(error)) => fault(out::without_numbers(&error.to_string())),
-                _ => {}
+                Err(error) => fault(out::without_numbers(&error.to_string())),
             }
         }
         if let (Some(least), Some(most)) = (records.iter().min(), records.iter().max())
@@ -215,7 +300,7 @@ impl Dataset {
                  close the dataset"
             ));
         }
-        faults
+        (faults, records)
     }
 
     /// Does partition k have its part of a variable?
@@ -339,18 +424,23 @@ fn ls(out: &mut Out, path: &Path, json: bool) -> Result<(), Fail> {
 struct Checked {
     path: JsonPath,
     faults: Vec<String>,
+    notes: Vec<String>,
 }
 
 fn check(out: &mut Out, path: &Path, json: bool) -> Result<(), Fail> {
-    let faults = Dataset::open(path)?.faults();
+    let Findings { faults, notes } = Dataset::open(path)?.findings();
     let is_sound = faults.is_empty();
     if json {
-        out.json(&Checked { path: JsonPath::of(path), faults })?;
-    } else if is_sound {
-        out.line(format_args!("{}: sound", show(path)))?;
+        out.json(&Checked { path: JsonPath::of(path), faults, notes })?;
     } else {
         for fault in faults {
             out.line(format_args!("{}: {fault}", show(path)))?;
+        }
+        for note in notes {
+            out.line(format_args!("{}: note: {note}", show(path)))?;
+        }
+        if is_sound {
+            out.line(format_args!("{}: sound", show(path)))?;
         }
     }
     if is_sound { Ok(()) } else { Err(Fail::Printed) }
@@ -433,12 +523,15 @@ impl Target<'_> {
 
 fn merge(src: &Path, dst: &Path, force: bool) -> Result<(), Fail> {
     let dataset = Dataset::open(src)?;
-    let faults = dataset.faults();
+    let Findings { faults, notes } = dataset.findings();
+    for fault in &faults {
+        say("nc", &format!("{}: {fault}", show(src)));
+    }
     if !faults.is_empty() {
-        for fault in &faults {
-            say("nc", &format!("{}: {fault}", show(src)));
-        }
         return Err(Fail::Printed);
+    }
+    for note in &notes {
+        say("nc", &format!("{}: note: {note}", show(src)));
     }
     let mut header = dataset.merged();
     let unsound = || Fail::on("read", src, "its header is damaged");

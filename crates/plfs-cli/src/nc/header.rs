@@ -57,6 +57,9 @@ pub struct Variable {
     pub dims: Vec<usize>,
     pub attributes: Vec<Attribute>,
     pub kind: u32,
+    /// Bytes, of a record variable those of a record, with padding: as the header says it. What
+    /// [`Header::bytes_of`] gives is right.
+    pub size: u64,
     pub begin: u64,
 }
 
@@ -187,9 +190,9 @@ impl<R: Read> Source<R> {
             if size_of(kind) == 0 {
                 return Err("a variable has no known type".into());
             }
-            let _size = self.number()?;
+            let size = self.number()?;
             let begin = if self.version == CDF1 { u64::from(self.u32()?) } else { self.u64()? };
-            list.push(Variable { name, dims, attributes, kind, begin });
+            list.push(Variable { name, dims, attributes, kind, size, begin });
         }
         Ok(list)
     }
@@ -241,10 +244,27 @@ impl Header {
         }
     }
 
+    pub fn has_records(&self) -> bool {
+        self.vars.iter().any(|var| self.is_record(var))
+    }
+
+    /// Of how many records a file of `length` bytes has something.
+    pub fn records_within(&self, length: u64) -> Option<u64> {
+        let records = self.vars.iter().filter(|var| self.is_record(var));
+        let begin = records.map(|var| var.begin).min()?;
+        let step = self.record_bytes().filter(|step| *step > 0)?;
+        Some(length.saturating_sub(begin).div_ceil(step))
+    }
+
     /// Where the data ends.
     pub fn end(&self) -> Option<u64> {
+        self.end_of(|_| true)
+    }
+
+    /// Where the data of some variables ends.
+    pub fn end_of(&self, is_counted: impl Fn(usize) -> bool) -> Option<u64> {
         let mut end = 0;
-        for var in &self.vars {
+        for (_, var) in self.vars.iter().enumerate().filter(|(id, _)| is_counted(*id)) {
             let bytes = self.bytes_of(var)?;
             let last = match (self.is_record(var), self.records) {
                 (true, 0) => continue,
@@ -268,7 +288,7 @@ impl Header {
                     if self.is_record(&self.vars[i]) != pass {
                         continue;
                     }
-                    self.vars[i].begin = at;
+                    (self.vars[i].size, self.vars[i].begin) = (padded(bytes), at);
                     at = at.checked_add(padded(bytes))?;
                     is_large |= bytes > u64::from(u32::MAX) - 3;
                 }
@@ -363,6 +383,7 @@ mod tests {
             dims: dims.to_vec(),
             attributes: vec![units.clone(), range.clone()],
             kind,
+            size: 0,
             begin: 0,
         };
         Header {
