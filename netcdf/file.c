@@ -422,25 +422,17 @@ int door_open(MPI_Comm comm, const char *path, int omode, MPI_Info info, int *nc
 	return rc;
 }
 
-/* Of the attributes of a variable as far as they make the partitions: values are the copy of one
- * rank, as in the master, but for the one that all fill with. */
-static void attributes_mix(const struct file *f, int varid, uint64_t *sum)
+/* With what a variable is filled. Other attributes are those of rank 0, as in PnetCDF. */
+static void fill_mix(const struct file *f, int varid, uint64_t *sum)
 {
-	char name[NC_MAX_NAME + 1] = "", fill[8] = "";
-	int natts = 0;
-	real->inq_var(f->ncid, varid, NULL, NULL, NULL, NULL, &natts);
-	for (int a = 0; a < natts; a++) {
-		nc_type type = 0;
-		MPI_Offset length = 0;
-		real->inq_attname(f->ncid, varid, a, name);
-		other.inq_att(f->ncid, varid, name, &type, &length);
-		mix(sum, name, strlen(name) + 1);
-		mix(sum, &type, sizeof type);
-		mix(sum, &length, sizeof length);
-		if (strcmp(name, _FillValue) == 0 && length == 1 &&
-			other.get_att(f->ncid, varid, name, fill) == NC_NOERR)
-			mix(sum, fill, sizeof fill);
-	}
+	char fill[8] = "";
+	nc_type type = 0;
+	MPI_Offset length = 0;
+	if (other.inq_att(f->ncid, varid, _FillValue, &type, &length) != NC_NOERR || length != 1)
+		return;
+	other.get_att(f->ncid, varid, _FillValue, fill);
+	mix(sum, &type, sizeof type);
+	mix(sum, fill, sizeof fill);
 }
 
 /* Collective: NC_EMULTIDEFINE, and a word, if ranks would not make the same partitions. PnetCDF
@@ -455,7 +447,7 @@ static int definitions_agree(struct file *f)
 		other.inq_varname(f->ncid, i, name);
 		other.inq_var_fill(f->ncid, i, &no_fill, NULL);
 		int numbers[] = {v->type, v->ndims, v->is_record, v->is_cut, v->dim, v->parts,
-			v->is_defined, v->is_stale, no_fill};
+			v->is_defined, no_fill};
 		mix(&sum, name, strlen(name) + 1);
 		mix(&sum, numbers, sizeof numbers);
 		for (int d = 0; v->is_cut && d < v->ndims; d++) {
@@ -465,7 +457,7 @@ static int definitions_agree(struct file *f)
 			mix(&sum, &v->length[d], sizeof v->length[d]);
 		}
 		if (v->is_cut)
-			attributes_mix(f, i, &sum);
+			fill_mix(f, i, &sum);
 	}
 	uint64_t mine[2] = {sum, ~sum}, most[2];
 	if (PMPI_Allreduce(mine, most, 2, MPI_UINT64_T, MPI_MAX, f->comm) != MPI_SUCCESS)
@@ -474,7 +466,7 @@ static int definitions_agree(struct file *f)
 		return NC_NOERR;
 	if (f->rank == 0)
 		say(f, "nothing is defined: ranks have defined different variables, dimensions or "
-		       "attributes, or in another order. Make them alike and repeat ncmpi_enddef; "
+		       "fill values, or in another order. Make them alike and repeat ncmpi_enddef; "
 		       "ncmpi_close gives them up");
 	return NC_EMULTIDEFINE;
 }
