@@ -499,8 +499,7 @@ static int place_check(struct file *f, int k, const char *run, char *why, size_t
 	else
 		snprintf(why, size,
 			"a partition of a dataset that was created as %.512s and is not replaced "
-			"(its "
-			"master has partition_run = %s, whatever it is called now). Move it "
+			"(its master has partition_run = %s, whatever it is called now). Move it "
 			"together with its master, or remove it if there is none",
 			master, there);
 	free(there);

@@ -144,6 +144,27 @@ static void attributes(int parts)
 	FINE(ncmpi_close(ncid));
 }
 
+/* A dataset with one variable, of 9 by 7; it is in define mode. */
+static int v_define(MPI_Info info, int dims[2], int *v)
+{
+	int ncid;
+	FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
+	FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
+	FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
+	FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, v));
+	return ncid;
+}
+
+/* Ends define mode, and writes 100 and on. */
+static void v_write(int ncid, int v)
+{
+	int data[63];
+	FINE(ncmpi_enddef(ncid));
+	for (int i = 0; i < 63; i++)
+		data[i] = 100 + i;
+	FINE(ncmpi_put_var_int_all(ncid, v, data));
+}
+
 /* All of the dataset. */
 static void removed(void)
 {
@@ -160,10 +181,7 @@ static void removals(void)
 	char partition[600];
 	for (int parts = 5; parts > 0; parts -= 2) {
 		MPI_Info info = t_hints(parts, NULL);
-		FINE(ncmpi_create(MPI_COMM_WORLD, path, 0, info, &ncid));
-		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
-		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
-		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+		ncid = v_define(info, dims, &v);
 		FINE(ncmpi_close(ncid));
 		t_free(&info);
 		for (int k = 0; k < 5; k++) {
@@ -377,10 +395,7 @@ static void empty_requests(int parts)
 	MPI_Info info = t_hints(parts, NULL);
 	int ncid, dims[2], v, id = 7, data[4] = {0};
 	MPI_Offset start[2] = {99, 0}, count[2] = {1, 1};
-	FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
-	FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
-	FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
-	FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+	ncid = v_define(info, dims, &v);
 	FINE(ncmpi_enddef(ncid));
 	GIVES(NC_EINVALCOORDS, ncmpi_iput_vara(ncid, v, start, count, data, 0, MPI_INT, &id));
 	SAME(id, NC_REQ_NULL);
@@ -615,14 +630,8 @@ static void defined_without_a_partition(void)
 		char there[600], away[600];
 		snprintf(there, sizeof there, "%s.1", path);
 		snprintf(away, sizeof away, "%s.away", path);
-		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
-		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
-		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
-		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
-		FINE(ncmpi_enddef(ncid));
-		for (int i = 0; i < 63; i++)
-			data[i] = 100 + i;
-		FINE(ncmpi_put_var_int_all(ncid, v, data));
+		ncid = v_define(info, dims, &v);
+		v_write(ncid, v);
 		MPI_Barrier(MPI_COMM_WORLD);
 		CHECK(rank || rename(there, away) == 0);
 		MPI_Barrier(MPI_COMM_WORLD);
@@ -663,14 +672,8 @@ static void in_the_way(void)
 		int ncid, dims[2], v, data[63];
 		char old[600], partition[600];
 		snprintf(old, sizeof old, "%s.old", path);
-		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
-		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
-		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
-		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
-		FINE(ncmpi_enddef(ncid));
-		for (int i = 0; i < 63; i++)
-			data[i] = 100 + i;
-		FINE(ncmpi_put_var_int_all(ncid, v, data));
+		ncid = v_define(info, dims, &v);
+		v_write(ncid, v);
 		FINE(ncmpi_close(ncid));
 		MPI_Barrier(MPI_COMM_WORLD);
 		CHECK(rank || rename(path, old) == 0);
@@ -697,10 +700,7 @@ static void in_the_way(void)
 			CHECK(access(partition, F_OK) != 0);
 		}
 		MPI_Barrier(MPI_COMM_WORLD);
-		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
-		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
-		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
-		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+		ncid = v_define(info, dims, &v);
 		FINE(ncmpi_close(ncid));
 		t_free(&info);
 	}
@@ -717,15 +717,9 @@ static void defined_differently(void)
 		bool is_new = turn / KINDS == 0, is_repeated = turn / KINDS == 1;
 		MPI_Info info = t_hints(3, NULL);
 		int ncid, dims[2], v, w, more[2], data[63], nvars;
-		FINE(ncmpi_create(MPI_COMM_WORLD, path, NC_CLOBBER, info, &ncid));
-		FINE(ncmpi_def_dim(ncid, "y", 9, &dims[0]));
-		FINE(ncmpi_def_dim(ncid, "x", 7, &dims[1]));
-		FINE(ncmpi_def_var(ncid, "v", NC_INT, 2, dims, &v));
+		ncid = v_define(info, dims, &v);
 		if (!is_new) {
-			FINE(ncmpi_enddef(ncid));
-			for (int i = 0; i < 63; i++)
-				data[i] = 100 + i;
-			FINE(ncmpi_put_var_int_all(ncid, v, data));
+			v_write(ncid, v);
 			FINE(ncmpi_redef(ncid));
 		}
 		const int swapped[2] = {dims[1], dims[0]};

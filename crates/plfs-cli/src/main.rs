@@ -568,9 +568,9 @@ enum Command {
     /// system has no O_DIRECT it writes and syncs, and says so. MB are 1,000,000 bytes.
     ///
     /// The writers of this user on this node begin with what was found, if it took 0.2 s: less says
-    /// little, as storage takes some MiB at once. Of several commands that
-    /// probe the same target at the same time one does, and the others wait for it. A target that
-    /// cannot be measured has a line that says why, and the exit status is 1.
+    /// little, as storage takes some MiB at once. Of several commands that probe the same target at
+    /// the same time one does, and the others wait for it. A target that cannot be measured has a
+    /// line that says why, and the exit status is 1.
     #[command(after_help = "Examples:\n  plfs probe plfs.d\n  plfs probe --size 64M --time 10 \
                             --json /scratch1 /scratch2\n  srun -N 4 plfs probe plfs.d     \
                             before a job, on each node")]

@@ -172,19 +172,15 @@ impl DataLog {
 
     /// Whether nothing of the file's data goes to storage that can be slow.
     fn are_all_in_memory(&self) -> bool {
+        let container = &self.container;
         let is_memory = |id: &u16| {
-            let dir = self.container.backend_root(*id);
-            dir.is_ok_and(|dir| self.container.store.boot(&dir).is_none())
+            let dir = container.backend_root(*id);
+            dir.is_ok_and(|dir| container.store.boot(&dir).is_none())
         };
-        // Its root is not, as a rule. That costs no call.
-        self.container.local
-            && self.sums.is_none()
-            && self
-                .container
-                .superblock
-                .backends
-                .iter()
-                .all(|id| self.lost.contains(id) || is_memory(id))
+        // The root is not, as a rule. That costs no call.
+        let is_root_in_memory = container.local && self.sums.is_none();
+        let mut there = container.superblock.backends.iter().filter(|id| !self.lost.contains(id));
+        is_root_in_memory && there.all(is_memory)
     }
 
     /// Sees that the file's backends are there, if the process has not seen it before. Those that
